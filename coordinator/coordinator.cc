@@ -107,6 +107,7 @@ absl::Status Coordinator::StartParts() {
                [this](const Origin& origin, const v1::JobRecord* job) {
                  return gate_->Recheck(origin, job);
                });
+  // The ports open last: a caller who gets through finds every part running.
   HEARTH_RETURN_IF_ERROR(StartGrpc());
   HEARTH_RETURN_IF_ERROR(StartHttp());
   HEARTH_RETURN_IF_ERROR(WriteEndpoints());
@@ -238,9 +239,11 @@ void Coordinator::Stop() {
     server_->Wait();
   }
   http_server_.reset();
+  // After the server: calls that were under way still waited for the loop's answers.
   if (loop_ != nullptr) {
     loop_->Stop();
   }
+  // Last: streams that end run on it.
   if (executor_ != nullptr) {
     executor_->Stop();
   }

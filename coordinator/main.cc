@@ -174,6 +174,7 @@ int Fail(const absl::Status& status, int code) {
 }
 
 int StartFailure(const absl::Status& status) {
+  // The store has no code of its own for this: it is known by its words (Store::TakeLock).
   const bool locked = absl::IsFailedPrecondition(status) &&
                       status.message().find("is in use by") != absl::string_view::npos;
   const bool refused = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status);
@@ -249,6 +250,7 @@ int Run(Flags& flags) {
   action.sa_handler = OnSignal;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
+  // A client that goes away is a failed write, and not the end of this process.
   std::signal(SIGPIPE, SIG_IGN);
 
   auto coordinator = Coordinator::Start(flags.options);

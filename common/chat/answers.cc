@@ -87,6 +87,7 @@ class ChatTemplate::AnswerFinder {
   // Where the content of message i ends in `text`, the first `count` messages. At least one of two
   // letters behind the content differs from what stands before the end.
   absl::StatusOr<size_t> ContentEnd(std::string_view text, size_t count, size_t i) const {
+    // Many templates strip the content; white space at its end would then not be found.
     const std::string content(jinja::Strip(messages_[i].content, nullptr, false, true));
     size_t behind = text.size();
     for (const std::string_view letter : {"x", "y"}) {

@@ -113,6 +113,7 @@ void EraseEntry(Message& message, const FieldDescriptor& field, const std::strin
   for (int i = 0; i < size; ++i) {
     const Message& entry = reflection->GetRepeatedMessage(message, &field, i);
     if (entry.GetReflection()->GetString(entry, field.message_type()->map_key()) == key) {
+      // Reflection can remove the last one only.
       reflection->SwapElements(&message, &field, i, size - 1);
       reflection->RemoveLast(&message, &field);
       return;
@@ -132,6 +133,7 @@ absl::Status Assign(const Target& target, const Assignment& assignment) {
   std::vector<ReadError> errors;
   const absl::StatusOr<YAML::Node> node = LoadYaml(assignment.value, errors);
   if (node.ok()) {
+    // yaml-cpp throws also while nodes are read, and nothing may get out of here.
     try {
       if (node->IsNull() && target.is_entry) {
         EraseEntry(*target.message, *target.field, target.key);

@@ -173,6 +173,7 @@ bool Reader::ReadKey(const YAML::Node& key,
   }
   text = key.Scalar();
   const auto [first, inserted] = seen.emplace(text, LineOf(key));
+  // yaml-cpp takes both without a word, and one of the values would count for nothing.
   if (!inserted) {
     Fail(key, Join(path, text),
          "duplicate key; first given on line " + std::to_string(first->second));
@@ -201,6 +202,7 @@ bool Reader::HasValue(const YAML::Node& key, const YAML::Node& value, const std:
 }
 
 void Reader::ReadMessage(const YAML::Node& node, const std::string& path, Message& message) {
+  // A source of data may be its path alone.
   if (node.IsScalar() && IsType(message.GetDescriptor(), v1::DataSource::descriptor())) {
     ReadScalar(node, path, message,
                *message.GetDescriptor()->FindFieldByNumber(v1::DataSource::kPathFieldNumber));
@@ -225,6 +227,7 @@ void Reader::ReadField(const YAML::Node& node,
                        const std::string& path,
                        Message& message,
                        const FieldDescriptor& field) {
+  // An override is read into a spec that has a value: it replaces the value and adds nothing to it.
   message.GetReflection()->ClearField(&message, &field);
   if (field.is_map()) {
     ReadMap(node, path, message, field);
@@ -329,6 +332,7 @@ void Reader::ReadScalar(const YAML::Node& node,
     return;
   }
   const auto* reflection = message.GetReflection();
+  // yaml-cpp tags plain scalars "?" and quoted ones "!".
   const Scalar scalar = {node.Scalar(), node.Tag() != "?" && !node.Tag().empty()};
   absl::Status status;
   // Stores the parsed value, or keeps the error.

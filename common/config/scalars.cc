@@ -162,6 +162,7 @@ absl::StatusOr<bool> ParseBool(const Scalar& scalar) {
 
 absl::StatusOr<google::protobuf::Duration> ParseDuration(const Scalar& scalar) {
   absl::Duration duration;
+  // absl would take a bare 0.
   const bool has_unit = !scalar.text.empty() && !IsDigit(scalar.text.back());
   if (!has_unit || !absl::ParseDuration(scalar.text, &duration) ||
       absl::AbsDuration(duration) > absl::Seconds(kMaxDurationSeconds)) {
@@ -190,6 +191,7 @@ std::string FormatNumber(double value) {
                        .ptr;
   std::string text(buffer, end);
   const size_t exponent = text.find('e');
+  // YAML 1.1 readers take 1e-05 for a string: a number needs a point there.
   if (exponent != std::string::npos && text.find('.') == std::string::npos) {
     text.insert(exponent, ".0");
   }

@@ -177,6 +177,8 @@ class Builder {
     }
     const std::string path =
         BuildFolder::PathFor(options_.out, options_.validation_fraction > 0, env_);
+    // Standard input can be read only once: its fingerprint stays empty, and no build goes on from
+    // it.
     if (!pipe_) {
       HEARTH_RETURN_IF_ERROR(corpus_.Find(path));
       fingerprint_ = FingerprintOf(options_, choice, corpus_.files());
@@ -190,6 +192,8 @@ class Builder {
     if (pipe_) {
       HEARTH_RETURN_IF_ERROR(TakePipe());
     }
+    // Also in a build that goes on: the choice follows from files and options alone, so it is the
+    // same.
     HEARTH_RETURN_IF_ERROR(corpus_.Choose());
     report_.near_example.where = Named(report_.near_example.where);
     report_.near_example.earlier = Named(report_.near_example.earlier);
@@ -265,6 +269,7 @@ class Builder {
       if (writer->info().tokens == 0) {
         return absl::OkStatus();  // too early: such a dataset has no description
       }
+      // The writers sync first: a saved state never counts bytes that are not on the disk.
       HEARTH_ASSIGN_OR_RETURN(const DatasetInfo info, writer->Save());
       state["outputs"].push_back(Json::parse(ToJson(info)));
     }
@@ -301,6 +306,7 @@ class Builder {
   absl::Status ForTrainingTexts(int64_t wanted,
                                 const TrainingTexts::Take& work,
                                 const TrainingTexts::Take& commit) {
+    // The same share of each document, so that all kinds of text train the tokenizer.
     const double share =
         std::min(1.0, static_cast<double>(wanted) / static_cast<double>(report_.bytes));
     const auto give = [this, share](const Corpus::Document& document,
@@ -321,6 +327,7 @@ class Builder {
   absl::Status Choose(const TokenizerChoice& choice) {
     const std::string dir = StatePath("tokenizer");
     const std::string meta = absl::StrCat(dir, "/", std::string(kTokenizerFileName));
+    // What was written before is in this tokenizer's tokens, so it is never chosen again.
     if (!saved_.empty() && env_.Exists(meta)) {
       return LoadTokenizer(dir);
     }
@@ -342,6 +349,7 @@ class Builder {
     for (const auto& [name, bytes] : chosen_.files) {
       HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(absl::StrCat(dir, "/", name), bytes));
     }
+    // Last: its presence says that the other files are there (see above).
     return env_.WriteFileAtomically(meta, ToJson(chosen_.tokenizer->info()));
   }
 
@@ -450,6 +458,7 @@ class Builder {
 
   absl::Status Write(const Corpus::Document& document) {
     if (options_.max_tokens > 0 && tokens_ + document.tokens > options_.max_tokens) {
+      // Corpus::ForEach takes this code for an end in order.
       return absl::CancelledError("--max-tokens is reached");
     }
     tokens_ += document.tokens;
@@ -473,6 +482,7 @@ class Builder {
       return absl::InvalidArgumentError(
           absl::StrCat("--max-tokens: is ", options_.max_tokens, ", the first document is longer"));
     }
+    // Before the folders are moved: a build that is killed while it publishes goes on from here.
     return Save();
   }
 

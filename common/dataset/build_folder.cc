@@ -45,6 +45,7 @@ BuildFolder::BuildFolder(std::string out, std::vector<std::string> splits, Env& 
 
 BuildFolder::~BuildFolder() {
   if (lock_ >= 0) {
+    // An end in order, by an error too, leaves nothing. Only a killed build leaves its state.
     env_.RemoveAll(path_).IgnoreError();
     close(lock_);
   }
@@ -110,6 +111,8 @@ absl::StatusOr<std::optional<std::string>> BuildFolder::LoadState() {
   if (!env_.Exists(file)) {
     return std::nullopt;
   }
+  // A build that was killed while it published had moved its folders: they go back to their work
+  // paths, to be finished again.
   for (size_t i = 0; i < std::max<size_t>(splits_.size(), 1); ++i) {
     const std::string published = inside_ ? absl::StrCat(out_, "/", splits_[i]) : "";
     for (const std::string& from : {DataPath(i), published}) {

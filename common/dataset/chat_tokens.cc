@@ -42,6 +42,7 @@ std::string MaskByBytes(const std::vector<size_t>& ends, const Ranges& ranges) {
     while (token < ends.size() && ends[token] <= range.begin) {
       ++token;
     }
+    // A token counts as soon as one of its bytes belongs to the answer.
     for (; token < ends.size() && (token == 0 ? 0 : ends[token - 1]) < range.end; ++token) {
       mask[token] = kCounts;
     }
@@ -69,6 +70,7 @@ absl::StatusOr<std::string> MaskByParts(std::string_view text,
     at = range.end;
   }
   HEARTH_RETURN_IF_ERROR(add(at, text.size(), '\0'));
+  // Equal only if no token of the whole text spans a border.
   if (joined != tokens) {
     return absl::InvalidArgumentError(
         "a token belongs to an answer and to the text around it, and this tokenizer does not say "

@@ -217,6 +217,7 @@ absl::Status Corpus::Choose() {
     near_.emplace(options_.near_duplicates);
   }
   if (options_.max_bytes > 0) {
+    // A cap would take the first folders alone. In the order of hashes it takes a sample of all.
     std::stable_sort(sources_.begin(), sources_.end(), [](const Source& a, const Source& b) {
       return Digest(a.file.path)[0] < Digest(b.file.path)[0];
     });
@@ -230,6 +231,7 @@ absl::Status Corpus::Choose() {
                                                             return absl::OkStatus();
                                                           }})
                              .Run());
+  // Back to the order of paths, in which documents are written with or without a cap.
   std::sort(sources_.begin(), sources_.end(),
             [](const Source& a, const Source& b) { return a.file.path < b.file.path; });
   for (const Source& source : sources_) {
@@ -295,6 +297,8 @@ void Corpus::ChooseFrom(Batch& batch) {
   for (const Item& item : batch.items) {
     sources_[item.source].chosen.push_back(Take(item));
   }
+  // Reading looks at it on another thread. An older value makes it open a file in vain; Take
+  // decides by the exact sum.
   taken_bytes_.store(report_.bytes, std::memory_order_relaxed);
 }
 

@@ -48,6 +48,7 @@ int64_t Widen(const uint8_t* from, int64_t n, int32_t vocab, int32_t* out) {
     largest = std::max(largest, static_cast<uint32_t>(token));
     out[i] = static_cast<int32_t>(token);
   }
+  // The usual case needs no second look: one maximum instead of a comparison for each token.
   if (largest < bound) {
     return -1;
   }

@@ -38,8 +38,10 @@ absl::Status DatasetWriter::Growing::Open(Env& env, const std::string& path) {
 }
 
 absl::Status DatasetWriter::Growing::Continue(Env& env, const std::string& path, int64_t bytes) {
+  // What stands behind was written after the last Save, and will come again.
   HEARTH_RETURN_IF_ERROR(env.Truncate(path, bytes));
   {
+    // The hash's state is not saved, so it is made from the bytes that stay.
     HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> written, env.Map(path));
     hash.Update(written->bytes());
   }
@@ -109,6 +111,7 @@ absl::Status DatasetWriter::Resume(const DatasetInfo& saved) {
   info.loss_tokens = saved.loss_tokens;
   info.shards = saved.shards;
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.ListDir(temp_dir_));
+  // Files that were begun after the last Save.
   for (const std::string& name : names) {
     const bool known = std::any_of(
         info.shards.begin(), info.shards.end(),
@@ -117,6 +120,7 @@ absl::Status DatasetWriter::Resume(const DatasetInfo& saved) {
       HEARTH_RETURN_IF_ERROR(env_.RemoveAll(absl::StrCat(temp_dir_, "/", name)));
     }
   }
+  // A digest says that the shard was closed.
   if (info.shards.empty() || !info.shards.back().sha256.empty()) {
     return absl::OkStatus();
   }

@@ -116,6 +116,7 @@ class Decoder {
 
   absl::Status FillDocument(DecodedPart& part) {
     part.tokens = documents_.EndOf(part.first, &part.ends) - part.first;
+    // With a mask the ends stand in it: the last token is text and is shown.
     part.end_token = part.ends && !data_.has_mask();
     return Decode(part, part.tokens - (part.end_token ? 1 : 0));
   }

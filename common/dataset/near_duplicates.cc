@@ -68,6 +68,7 @@ class MinHash {
       AddShingle(words_);
     }
     Signature signature;
+    // The low byte alone is kept. Other hashes agree in it once in 256, which Similarity takes off.
     for (size_t i = 0; i < signature.size(); ++i) {
       signature[i] = static_cast<uint8_t>(least_[i]);
     }
@@ -160,6 +161,8 @@ double Similarity(const Signature& a, const Signature& b) {
 
 NearDuplicates::NearDuplicates(double threshold) : threshold_(threshold) {
   HEARTH_CHECK(threshold >= 0.5 && threshold <= 1, "the threshold is within [0.5, 1]");
+  // More rows to a band mean fewer texts that share one by accident. So the most rows with which a
+  // pair just at the threshold is still found (1 - (1 - t^rows)^bands, the curve of LSH).
   for (int rows = 1; rows <= kMaxRows; ++rows) {
     const int bands = kPlaces / rows;
     if (1 - std::pow(1 - std::pow(threshold, rows), bands) >= kFound) {
@@ -211,6 +214,7 @@ std::optional<NearDuplicates::Match> NearDuplicates::FindOrAdd(const Signature& 
   const uint32_t text = size();
   signatures_.push_back(signature);
   if (signatures_.size() > tables_[0].size() / 4 * 3) {
+    // Inserts all texts, this one as well.
     Grow();
   } else {
     for (int band = 0; band < bands_; ++band) {

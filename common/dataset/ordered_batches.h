@@ -102,11 +102,13 @@ class OrderedBatches {
       Done next = std::move(it->second);
       done_.erase(it);
       if (status_.ok() && next.status.ok()) {
+        // Without the lock, so that others put down what they have done; this loop finds it then.
         mu_.Unlock();
         next.status = steps_.commit(*next.batch);
         next.batch.reset();
         mu_.Lock();
       }
+      // Keeps the first error, which is the first in order, as batches come here in order.
       status_.Update(next.status);
       end_ = end_ || !status_.ok();
       ++committed_;

@@ -66,6 +66,7 @@ class ZstdBytes : public PackedBytes {
     while (to.pos == 0) {
       if (input_.pos == input_.size) {
         input_ = {in_.data(), std::fread(in_.data(), 1, in_.size(), file_), 0};
+        // The file ends between two frames: in order.
         if (input_.size == 0 && !inside_) {
           break;
         }

@@ -149,6 +149,7 @@ absl::StatusOr<std::optional<Record>> RecordReader::Read() {
 }
 
 absl::StatusOr<std::optional<Record>> RecordReader::ReadText() {
+  // A file is one document if it fits, which shows only when more than the limit was asked for.
   const size_t wanted = begun_ ? kPartBytes : max_bytes_ + 1;
   while (!end_ && buffer_.size() - at_ < wanted) {
     HEARTH_RETURN_IF_ERROR(Fill());
@@ -177,6 +178,7 @@ absl::StatusOr<std::optional<Record>> RecordReader::ReadLine() {
     const size_t line_end = buffer_.find('\n', at_ + searched);
     if (line_end == std::string::npos && !end_) {
       if (buffer_.size() - at_ > max_bytes_) {
+        // What was read of it is dropped, so memory stays bounded however long the line is.
         too_long = true;
         at_ = buffer_.size();
       }
@@ -211,6 +213,7 @@ absl::StatusOr<std::optional<Record>> RecordReader::ReadCsv() {
   while (true) {
     const size_t stop = buffer_.find_first_of(quoted ? "\"" : "\"\n", at_ + searched);
     if (stop != std::string::npos && buffer_[stop] == '"') {
+      // A doubled quote (RFC 4180) flips this twice, and needs no case of its own.
       quoted = !quoted;
       searched = stop + 1 - at_;
       continue;

@@ -30,6 +30,7 @@ void Walk(const fs::path& root, std::vector<TextFile>& files, int64_t* unreadabl
         break;
       }
       std::error_code ignored;
+      // Links are not followed: they may lead in a circle, or out of the folder.
       const fs::file_status status = it->symlink_status(ignored);
       if (status.type() == fs::file_type::directory) {
         folders.push_back(it->path());
@@ -88,6 +89,7 @@ absl::StatusOr<std::vector<TextFile>> FindFiles(const std::vector<std::string>& 
       files.push_back({input, error ? 0 : static_cast<int64_t>(size)});
     }
   }
+  // Folders list their entries in any order, and two inputs may name one file.
   std::sort(files.begin(), files.end(),
             [](const TextFile& a, const TextFile& b) { return a.path < b.path; });
   files.erase(std::unique(files.begin(), files.end(),

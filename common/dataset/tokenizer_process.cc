@@ -122,6 +122,8 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess::Pipe>> TokenizerProcess::Pipe::
   HEARTH_ASSIGN_OR_RETURN(pipe->program_, FindTokenizerProgram());
   HEARTH_RETURN_IF_ERROR(fault::Check("dataset.before_spawn"));
   int ends[2];
+  // Close-on-exec: another child that is started meanwhile must not inherit an end, or this one
+  // would never see its input end.
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return absl::InternalError(absl::StrCat("socketpair: ", ErrnoText(errno)));
   }
@@ -135,6 +137,7 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess::Pipe>> TokenizerProcess::Pipe::
   char* argv[] = {program.data(), serve, nullptr};
   const int error = posix_spawn(&pipe->pid_, program.c_str(), &actions, nullptr, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
+  // Only the child may hold this end, or its death would not show here.
   close(ends[1]);
   if (error != 0) {
     pipe->pid_ = -1;
@@ -194,6 +197,7 @@ absl::StatusOr<std::string> TokenizerProcess::Train(const std::vector<std::strin
     if (chunk.size() < kTrainingChunk && i + 1 < lines.size()) {
       continue;
     }
+    // Not answered, so the chunks follow each other without waiting.
     HEARTH_RETURN_IF_ERROR(pipe->Send('S', chunk));
     chunk.clear();
   }

@@ -153,6 +153,8 @@ HEARTH_HD inline uint32_t EncodeNarrow(float value) {
   const CutMagnitude cut = Cut<F>(magnitude);
   const uint64_t half = uint64_t{1} << (cut.shift - 1);
   const bool up = cut.rest > half || (cut.rest == half && (cut.code & 1) != 0);
+  // A carry out of the mantissa gives the first code of the next exponent: codes are in the order
+  // of their values.
   uint32_t code = cut.code + (up ? 1 : 0);
   if (code > F::kMaxCode) {
     code = F::kSaturates ? F::kMaxCode : F::kMaxCode + 1;
@@ -186,6 +188,7 @@ HEARTH_HD inline float DecodeNarrow(uint32_t code) {
   const uint32_t sign = (code >> kMagnitudeBits) << 31;
   const uint32_t magnitude = code & ((1U << kMagnitudeBits) - 1);
   if (magnitude > F::kMaxCode) {
+    // E4M3 has no infinity: the code after its largest is the NaN.
     const bool infinite = magnitude == F::kMaxCode + 1 && F::kNanCode != magnitude;
     return BitsFloat(sign | (infinite ? 0x7F800000U : 0x7FC00000U));
   }
@@ -202,7 +205,9 @@ HEARTH_HD inline float DecodeNarrow(uint32_t code) {
 
 HEARTH_HD inline uint16_t EncodeBf16(float value) {
   const uint32_t bits = FloatBits(value);
+  // Half a unit less one, and the last bit that stays: a tie goes to the even code.
   const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  // With the quiet bit: a NaN whose upper bits are zero would become infinity.
   const uint32_t quiet = (bits >> 16) | 0x40;
   return static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded);
 }

@@ -93,6 +93,7 @@ struct DynamicMap {
   static constexpr StateDecades Decades() {
     StateDecades all = {};
     for (int e = 0; e < kDecades; ++e) {
+      // shift is first / step less the 1/2 of rounding: (0.1 + 0.45 / n) / (0.9 / n) - 1/2 = n / 9.
       all.rows[e] = {static_cast<float>(Power(e) * 0.9 / Values(e)), static_cast<float>(First(e)),
                      static_cast<float>(Values(e) / (0.9 * Power(e))),
                      static_cast<float>(-Values(e) / 9.0)};
@@ -150,6 +151,7 @@ HEARTH_HD inline uint32_t EncodeMagnitude(float x, const StateDecade* decades) {
   const int values = 1 << (above - 1 + kLead);
   const int place = static_cast<int>(AddRn(MulRn(x, decade.scale), decade.shift));
   const int last = values - 1;
+  // The gap to the next decade is wider than a step: what lies in it goes to the last value.
   return static_cast<uint32_t>(values + (place < 0 ? 0 : place > last ? last : place));
 }
 
@@ -215,6 +217,7 @@ struct StateCode<StateCodec::kLinearUnsigned4> {
   HEARTH_HD static uint32_t Encode(float x, const StateDecade* /*decades*/) {
     constexpr float kMagic = 8388608.0F;  // 2^23
     const uint32_t sixteenths = FloatBits(AddRn(MulRn(x, 16.0F), kMagic)) & 0x1FU;
+    // There is no code for 0: the least value stands for what rounds to it.
     return sixteenths == 0 ? 0 : sixteenths - 1 < 15 ? sixteenths - 1 : 15;
   }
 };

@@ -183,6 +183,7 @@ void ReadGpt2(ConfigReader& top, const HfFormat& /*format*/, v1::ModelSpec& mode
   } else {
     top.Fail(kUnimplemented, "activation_function", absl::StrCat("\"", act, "\" is not supported"));
   }
+  // No key says so: all products of the class have biases.
   model.set_attention_bias("all");
   model.set_mlp_bias(true);
   model.set_tied(top.Bool("tie_word_embeddings", true));
@@ -193,6 +194,7 @@ void ReadGpt2(ConfigReader& top, const HfFormat& /*format*/, v1::ModelSpec& mode
 
 // Our own class: the fields of ModelSpec under their own names.
 void ReadHearth(ConfigReader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
+  // First: it sets position to rope, which the file's own key replaces below.
   ReadRope(top, model);
   model.set_layers(Int32(top.Int("layers")));
   model.set_hidden(Int32(top.Int("hidden")));
@@ -414,6 +416,7 @@ absl::StatusOr<v1::ModelSpec> ModelSpecFromHfConfig(std::string_view text,
 
 std::string HfConfig(const spec::ModelShape& shape, int64_t max_position, std::string_view dtype) {
   const spec::HfClass hf_class = spec::DetectHfClass(shape);
+  // A learned table has a row for each position and cannot grow; rotary positions have no table.
   const int64_t positions =
       shape.position == spec::Position::kLearned ? shape.max_position : max_position;
   OrderedJson json;

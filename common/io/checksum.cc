@@ -64,6 +64,7 @@ void ChunkedChecksum::Add(int64_t index, absl::Span<const uint8_t> chunk) {
 }
 
 Checksum ChunkedChecksum::Finish() const {
+  // A digest of digests: threads sum chunks in any order, and the result is the same.
   XXH128_canonical_t digest;
   XXH128_canonicalFromHash(&digest,
                            XXH3_128bits(digests_.data(), digests_.size() * sizeof(Digest)));

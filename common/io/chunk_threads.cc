@@ -22,6 +22,8 @@ class Round {
     for (int64_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
       absl::Status status = work_(i);
       if (!status.ok()) {
+        // Nobody takes another one. Those under way finish, so that the first error in order is
+        // known.
         next_ = count_;
         absl::MutexLock lock(&mu_);
         if (i < first_bad_) {

@@ -99,6 +99,8 @@ class PosixWritableFile : public WritableFile {
       if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
         return ErrnoStatus(errno, "allocating", path_);
       }
+      // The size is set all the same, as chunks are written in any order. A full disk shows later
+      // then.
       if (ftruncate(fd_.get(), bytes) != 0) {
         return ErrnoStatus(errno, "sizing", path_);
       }
@@ -121,6 +123,8 @@ class PosixWritableFile : public WritableFile {
           pwrite(direct ? direct_.get() : fd_.get(), data.data(), data.size(), offset);
       if (written < 0) {
         if (direct && (errno == EINVAL || errno == EFAULT)) {
+          // The file system takes no direct writes after all: the same bytes go through the page
+          // cache.
           is_direct_ = false;
         } else if (errno != EINTR) {
           return ErrnoStatus(errno, "writing", path_);
@@ -343,6 +347,7 @@ absl::Status WriteFileAtomicallyWith(Env& env, const std::string& path, std::str
     HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
                             env.NewWritableFile(temporary));
     HEARTH_RETURN_IF_ERROR(file->Append(data));
+    // Before the rename, or a power cut could leave the new name without its bytes.
     HEARTH_RETURN_IF_ERROR(file->Sync());
     HEARTH_RETURN_IF_ERROR(file->Close());
     return env.Rename(temporary, path);
@@ -352,6 +357,7 @@ absl::Status WriteFileAtomicallyWith(Env& env, const std::string& path, std::str
     env.RemoveAll(temporary).IgnoreError();  // report the first error, not this one
     return written;
   }
+  // Only from here on the rename outlives a power cut.
   return env.SyncDir(ParentOf(path));
 }
 

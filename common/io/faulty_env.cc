@@ -27,6 +27,7 @@ class FaultyEnv::File : public WritableFile {
     HEARTH_RETURN_IF_ERROR(Alive());
     const absl::Status fault = env_.Step(path_);
     if (!fault.ok()) {
+      // Half of it arrives, as in a torn write.
       file_->WriteAt(offset, data.substr(0, data.size() / 2)).IgnoreError();
       return fault;
     }

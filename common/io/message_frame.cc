@@ -48,6 +48,7 @@ absl::StatusOr<bool> FrameReader::Next(google::protobuf::MessageLite& message) {
     return absl::DataLossError("a frame on the pipe between worker and trainer does not parse");
   }
   begin_ += kHeaderBytes + length;
+  // In large pieces: moving the rest after each message would cost quadratic time.
   if (begin_ == buffer_.size() || begin_ > (1 << 20)) {
     buffer_.erase(0, begin_);
     begin_ = 0;

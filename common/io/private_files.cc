@@ -61,6 +61,7 @@ absl::Status WritePrivateFile(const std::string& path, std::string_view data) {
 absl::Status CreatePrivateDir(Env& env, const std::string& dir) {
   const bool there = env.Exists(dir);
   HEARTH_RETURN_IF_ERROR(env.CreateDirs(dir));
+  // A folder that was there keeps the mode that its owner chose.
   if (!there && chmod(dir.c_str(), S_IRWXU) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("chmod ", dir));
   }

@@ -134,6 +134,7 @@ absl::StatusOr<RootedEnv::Pinned> RootedEnv::Pin(const std::string& path, For us
     return Allows(Canonical(path), use) ? absl::ErrnoToStatus(error, absl::StrCat("opening ", path))
                                         : Outside(path, use);
   }
+  // What was opened is judged, not its name: a link may change between a look and the opening.
   std::error_code error;
   const std::string real = fs::read_symlink(pinned.name(), error).string();
   if (error || !Allows(real, use)) {

@@ -212,6 +212,7 @@ class FileVerifier::Round {
       if (status.ok()) {
         Keep(files_[i]);
       } else if (i < first_bad_) {
+        // The first file in their order is reported, whichever thread came upon one.
         first_bad_ = i;
         bad_ = std::move(status);
         next_ = files_.size();
@@ -261,6 +262,7 @@ void FileVerifier::Remember(const std::vector<Found>& found) const {
   for (const Found& one : found) {
     const absl::Time changed =
         absl::FromUnixNanos(std::max(one.identity.modified, one.identity.changed));
+    // Only what surely did not change while it was read.
     if (one.file.path.find('\n') == std::string::npos &&
         Identity::Of(one.file.path) == one.identity && clock_.Now() - changed >= kTooFresh) {
       sure.push_back(one);
@@ -268,6 +270,7 @@ void FileVerifier::Remember(const std::vector<Found>& found) const {
   }
   if (!sure.empty() && !folder_.empty()) {
     const Lock lock(env_, folder_, "lock");
+    // Read again under the lock: another process may have added lines.
     Known(env_, folder_).Add(sure).IgnoreError();  // they are read once more then
   }
 }
@@ -292,6 +295,8 @@ absl::Status FileVerifier::Verify(absl::Span<const RecordedFile> files,
   if (left.empty()) {
     return absl::OkStatus();
   }
+  // Processes that begin with the same file, as the ranks on a host do, wait for the first of them
+  // and find the files known.
   const size_t bucket = std::hash<std::string>()(left.front().file.path) % kLocks;
   const Lock lock(env_, folder_, absl::StrCat("reading-", bucket), stop);
   if (lock.waited()) {

@@ -135,6 +135,7 @@ class Lexer {
         Leave(at_ + close.size() + (sign ? 1 : 0), block);
         return absl::OkStatus();
       }
+      // Within the braces of a dict "}}" does not end the tag.
       braces += rest[0] == '{' ? 1 : rest[0] == '}' ? -1 : 0;
       HEARTH_RETURN_IF_ERROR(ReadToken());
     }
@@ -286,6 +287,7 @@ absl::StatusOr<std::vector<Token>> Tokenize(std::string_view text, std::string_v
   }
   std::string clean;
   clean.reserve(text.size());
+  // Line ends are "\n" alone from here on, as in Jinja.
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\r') {
       clean.push_back(text[i]);

@@ -40,6 +40,7 @@ absl::StatusOr<Value> OfIntegers(std::string_view op, const Value& a, const Valu
   } else if (op == "/") {
     return Value::Float(a.number() / b.number());
   } else if (x == std::numeric_limits<int64_t>::min()) {
+    // -2^63 divided by -1 overflows, which ends the process on x86.
     overflow = true;
   } else {
     result = op == "//" ? FloorDivide(x, y) : x - FloorDivide(x, y) * y;
@@ -123,6 +124,7 @@ absl::StatusOr<Cut> CutOf(const Value& begin, const Value& end, const Value& ste
   };
   cut.begin = clip(begin, back ? n - 1 : 0);
   cut.end = clip(end, back ? -1 : n);
+  // A longer step ends a loop as well, and i + step cannot overflow.
   cut.step = std::clamp<int64_t>(cut.step, -n - 1, n + 1);
   return cut;
 }

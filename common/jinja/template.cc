@@ -88,6 +88,7 @@ class Renderer {
       case Kind::kFor:
         return For(statement);
       case Kind::kSet: {
+        // In the innermost scope: as in Jinja, the name is gone after this turn of a loop.
         HEARTH_ASSIGN_OR_RETURN(scopes_.back()[statement.names[0]], Evaluate(*statement.value));
         return Flow::kOn;
       }

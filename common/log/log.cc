@@ -29,6 +29,7 @@ std::shared_ptr<spdlog::logger> NewLogger(std::string name) {
   auto logger = std::make_shared<spdlog::logger>(std::move(name), std::move(sink));
   logger->set_formatter(
       std::make_unique<spdlog::pattern_formatter>(kPlainPattern, spdlog::pattern_time_type::utc));
+  // Each line at once: the last ones before a crash are those that are needed.
   logger->flush_on(spdlog::level::trace);
   return logger;
 }

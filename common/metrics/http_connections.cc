@@ -56,15 +56,19 @@ void HttpConnections::Closed(uintptr_t id) {
 }
 
 void HttpConnections::EndOldest(Waits waits) {
+  // Ids grow, so the first of the map is the oldest.
   const auto oldest = std::find_if(connections_.begin(), connections_.end(),
                                    [&](const auto& entry) { return entry.second.waits == waits; });
   if (oldest != connections_.end()) {
+    // Not close(): the descriptor is the library's, and its number might be another file's by then.
+    // After this the library sees the end and closes it.
     shutdown(oldest->second.fd, SHUT_RDWR);
     connections_.erase(oldest);
   }
 }
 
 void HttpConnections::MakeRoom() {
+  // Clients that have not even asked go first.
   for (const Waits waits : {Waits::kForRequest, Waits::kForClient}) {
     if (connections_.size() > limits_.connections) {
       EndOldest(waits);

@@ -371,6 +371,7 @@ bool HttpServer::Impl::Suspend(Exchange* exchange) {
   if (stopping) {
     return false;
   }
+  // Suspended before it is queued: a handler's thread must never resume what still runs.
   MHD_suspend_connection(exchange->connection);
   lanes[LaneOf(exchange->request.path)].push_back(exchange);
   return true;
@@ -385,6 +386,7 @@ void HttpServer::Impl::Handle(Lane lane) {
         return stopping || !lanes[lane].empty();
       };
       mu.Await(absl::Condition(&ready));
+      // Stopping, and nothing is left to answer: no connection of this lane is suspended any more.
       if (lanes[lane].empty()) {
         return;
       }
@@ -402,6 +404,7 @@ void HttpServer::Impl::Handle(Lane lane) {
 std::vector<Exchange*> HttpServer::Impl::TakeRequests(Lane lane) {
   std::deque<Exchange*>& queue = lanes[lane];
   const HttpRequest& first = queue.front()->request;
+  // Handlers of the first two lanes do not read the query, so it makes no difference there.
   const auto others =
       std::stable_partition(queue.begin(), queue.end(), [&first, lane](const Exchange* exchange) {
         return exchange->request.path == first.path &&

@@ -147,6 +147,7 @@ void StepMetric::ForEach(const v1::StepReport& report,
     }
     return;
   }
+  // Entries of one label are one series: the largest counts.
   std::map<std::string, double> largest;
   const google::protobuf::Reflection& reflection = *report.GetReflection();
   for (int i = 0; i < reflection.FieldSize(report, path_.front()); ++i) {

@@ -307,6 +307,7 @@ class RealGpu : public Gpu {
       sample.memory_total_bytes = static_cast<int64_t>(memory.total);
       sample.memory_used_bytes = static_cast<int64_t>(memory.used);
     }
+    // The older call counts what the driver keeps for itself as used; this one tells it apart.
     api::MemoryV2 v2{};
     v2.version = api::kMemoryV2;
     if (Ask(f_.memory_v2, device_, &v2)) {
@@ -365,6 +366,7 @@ class RealGpu : public Gpu {
     auto count = static_cast<unsigned>(found.size());
     Return code = function(device_, &count, found.data());
     for (int tries = 0; code == api::kInsufficientSize && tries < 3; ++tries) {
+      // More processes may have come since the count.
       found.resize(static_cast<size_t>(count) + 16);
       count = static_cast<unsigned>(found.size());
       code = function(device_, &count, found.data());

@@ -166,6 +166,7 @@ absl::Status FieldRules::Check(const Message& message) const {
 absl::Status FieldRules::CheckMessage(const Message& message, const std::string& path) const {
   const Reflection& reflection = *message.GetReflection();
   const auto& unknown = reflection.GetUnknownFields(message);
+  // A newer peer may send fields that are not known here; they must not be a way around the bounds.
   if (!unknown.empty() &&
       static_cast<int64_t>(unknown.SpaceUsedExcludingSelfLong()) > fallback_.max_bytes) {
     return FieldError(

@@ -42,6 +42,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
   details.set_code(static_cast<int>(status.code()));
   details.set_message(Str(status.message()));
   status.ForEachPayload([&details](absl::string_view url, const absl::Cord& payload) {
+    // Others are marks of this process, and mean nothing to a peer.
     if (absl::StartsWith(url, kTypePrefix)) {
       google::protobuf::Any* const any = details.add_details();
       any->set_type_url(Str(url));

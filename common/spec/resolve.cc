@@ -74,6 +74,7 @@ bool ApplyPreset(v1::ModelSpec& model) {
     return false;
   }
   v1::ModelSpec merged = preset->model;
+  // Onto the preset: what the job file gives wins.
   merged.MergeFrom(model);
   model.Swap(&merged);
   return true;
@@ -114,6 +115,7 @@ void ResolveWithFacts(v1::JobSpec& job_spec,
     model.Swap(&merged);
     FillDefaults(job_spec);
     CheckModel(model, job_spec.data().sequence_length(), violations);
+    // Not checked before: only the folder says how many layers there are.
     if (!layers_known) {
       CheckJobLayers(job_spec, check);
     }

@@ -69,6 +69,7 @@ BpeModel::Scratch::~Scratch() = default;
 
 BpeModel::BpeModel(Parts parts) : parts_(std::move(parts)) {
   int bits = 4;
+  // At most half full: Find ends at an empty slot, so there always has to be one.
   while (size_t{1} << bits < parts_.merges.size() * 2 + 1) {
     ++bits;
   }
@@ -113,6 +114,7 @@ size_t BpeModel::MergeShort(int32_t* tokens, size_t n) const {
     ranks[i] = Rank(tokens[i], tokens[i + 1]);
   }
   while (n > 1) {
+    // The leftmost of equal ranks, as BPE has it.
     const size_t best = static_cast<size_t>(std::min_element(ranks, ranks + n - 1) - ranks);
     if (ranks[best] == kNoRank) {
       break;
@@ -203,6 +205,7 @@ void BpeModel::Encode(std::string_view piece,
                       std::vector<int32_t>* out,
                       size_t* size) const {
   Scratch::State* state = scratch->state_.get();
+  // A hit below copies kCachedTokens, however many count, so there has to be room for all.
   if (out->size() < *size + kCachedTokens) {
     out->resize(*size + *size / 2 + 1024);
   }

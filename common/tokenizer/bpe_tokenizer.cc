@@ -79,6 +79,7 @@ absl::Status BpeTokenizer::Build() {
       raw_.Add(token, token.content);
       continue;
     }
+    // It is looked for in text that is normalised, so it has to be, too.
     std::string normal;
     const bool changed = file_.nfc && NormalizeNfc(token.content, &normal);
     normalized_.Add(token, changed ? normal : token.content);
@@ -106,6 +107,7 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
     return absl::InvalidArgumentError(absl::StrCat("byte ", bad, " of the text is not UTF-8"));
   }
   std::unique_ptr<Buffers> buffers = pool_->Take();
+  // Filled by index, so it has a size and not a reserve; where that is too small, it grows.
   std::vector<int32_t> out(text.size() / 3 + 64);
   size_t size = 0;
   const auto put = [&](int32_t id) {

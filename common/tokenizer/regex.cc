@@ -68,6 +68,7 @@ absl::StatusOr<std::unique_ptr<Regex>> Regex::CompileTranslated(const std::strin
         absl::StrCat("at byte ", at, " of \"", pattern, "\": ", PcreMessage(error)));
   }
   auto owned = std::make_unique<Code>(code);
+  // A match of nothing would keep the cutting at one place for ever.
   uint32_t matches_empty = 0;
   pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
   if (matches_empty != 0) {
@@ -95,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Regex>> Regex::Literal(std::string_view text) {
 
 absl::StatusOr<bool> Regex::Find(
     std::string_view text, size_t from, RegexScratch* scratch, size_t* begin, size_t* end) const {
+  // The caller has checked the text once. A check at each match would read all the rest again.
   const int result =
       pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                   PCRE2_NO_UTF_CHECK, scratch->state_->match, scratch->state_->context);

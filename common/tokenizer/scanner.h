@@ -114,6 +114,8 @@ class Scanner {
     const uint8_t* after = nullptr;
     if (next != end_) {
       const CharClass following = At(next, &after);
+      // [^\r\n\p{L}\p{N}]?\p{L}+ takes any white space but line ends, ` ?\p{L}+` of GPT-2 only a
+      // space.
       if (kIsGpt2 ? *p == ' ' : c == CharClass::kSpace) {
         if (following == CharClass::kLetter) {
           return Run(after, CharClass::kLetter);

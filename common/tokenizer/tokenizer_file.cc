@@ -63,6 +63,7 @@ class Reader {
     HEARTH_RETURN_IF_ERROR(Normalizer());
     HEARTH_RETURN_IF_ERROR(PreTokenizer());
     HEARTH_RETURN_IF_ERROR(Decoder());
+    // Before merges and added tokens, which are looked up in the vocabulary.
     HEARTH_RETURN_IF_ERROR(Vocabulary());
     HEARTH_RETURN_IF_ERROR(Merges());
     HEARTH_RETURN_IF_ERROR(AddedTokens());
@@ -225,6 +226,7 @@ class Reader {
       const Json& value = merges.value()[i];
       std::string left;
       std::string right;
+      // Older files write a merge as one string, newer ones as a pair.
       if (value.is_string()) {
         const auto& line = value.get_ref<const std::string&>();
         const size_t space = line.find(' ');

@@ -56,6 +56,7 @@ class Trainer {
     }
     std::vector<std::pair<std::string_view, int64_t>> sorted(counts.counts_.begin(),
                                                              counts.counts_.end());
+    // The map's order changes from run to run; training must not.
     std::sort(sorted.begin(), sorted.end());
     for (const auto& [piece, count] : sorted) {
       Piece entry{{}, count};

@@ -62,6 +62,7 @@ class NfcTable {
       if (n <= 1 && (n < 1 || parts[0] == code_point)) {
         continue;
       }
+      // The parts behind the first one may join a character that stands before them.
       for (utf8proc_ssize_t i = 1; i < std::min<utf8proc_ssize_t>(n, 8); ++i) {
         changes_[static_cast<uint32_t>(parts[i])] = true;
       }
@@ -110,6 +111,7 @@ CharClasses::CharClasses() {
       {R"(\s+)", CharClass::kSpace},
       {R"([\r\n]+)", CharClass::kNewline},
   };
+  // Asked of PCRE2 itself, so that scanners and expressions agree on every character.
   for (const auto& row : rows) {
     const auto regex = Regex::Compile(row.pattern);
     HEARTH_CHECK(regex.ok(), "PCRE2 knows the properties of Unicode");

@@ -55,6 +55,7 @@ absl::StatusOr<Exported> AverageModels(Env& env,
   }
   const auto count = static_cast<double>(dirs.size());
   const auto read = [&tensors, count](size_t index, int64_t begin, absl::Span<float> out) {
+    // Summed in double: the result is rounded once, however many folders there are.
     std::vector<double> sums(out.size(), 0.0);
     for (const Tensors& each : tensors) {
       ReadElements(*each[index], begin, out);

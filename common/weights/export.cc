@@ -89,6 +89,7 @@ absl::Status WriteFolder(Env& env,
     }
     return absl::OkStatus();
   };
+  // transformers refuses weights without "format" in their metadata.
   HEARTH_ASSIGN_OR_RETURN(const FileFacts facts,
                           WriteSafetensors(env, Join(to, kHfWeightsFile), entries,
                                            {{"format", "pt"}}, fill, options.threads));

@@ -83,6 +83,7 @@ std::string Head(const GgufMetadata& metadata,
   for (size_t i = 0; i < tensors.size(); ++i) {
     Put(head, tensors[i].name);
     Put<uint32_t>(head, static_cast<uint32_t>(tensors[i].shape.size()));
+    // ggml counts dimensions from the innermost one.
     for (auto dimension = tensors[i].shape.rbegin(); dimension != tensors[i].shape.rend();
          ++dimension) {
       Put<uint64_t>(head, static_cast<uint64_t>(*dimension));

@@ -201,6 +201,7 @@ RowRange RangeOf(const std::vector<spec::Parameter>& table,
 const formats::StoredFormat& FormatOf(const GgufTensor& tensor,
                                       Slot slot,
                                       const formats::StoredFormat& wanted) {
+  // As llama.cpp's own converter does: vectors and positions stay in f32.
   if (tensor.shape.size() < 2 || slot == Slot::kPositionEmbedding) {
     return formats::kStoredF32;
   }
@@ -259,6 +260,7 @@ int64_t GgufSource::RowOf(int64_t row) const {
   }
   const int64_t head = row / head_dim;
   const int64_t within = row % head_dim;
+  // A rotation's pair is rows i and i + head_dim / 2 here, and rows 2i and 2i + 1 there.
   return row_offset + head * head_dim + within % 2 * (head_dim / 2) + within / 2;
 }
 

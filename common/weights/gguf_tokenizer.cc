@@ -292,6 +292,7 @@ absl::StatusOr<Tokens> ReadTokens(Env& env, const std::string& dir) {
   HEARTH_RETURN_IF_ERROR(tokens.status());
   HEARTH_ASSIGN_OR_RETURN(const nlohmann::json config, ReadConfig(env, dir));
   TakeConfig(config, *tokens);
+  // What the model was trained with goes before what its configuration says.
   if (recorded.has_value() && recorded->eos >= 0) {
     tokens->ids["eos"] = recorded->eos;
   }

@@ -80,6 +80,8 @@ absl::Status CheckSums(Env& env,
     return absl::DataLossError(absl::StrCat(file, ": ", LabelOf(sum.kind), " is ", sum.hex,
                                             ", the manifest says ", entry.checksum.hex));
   };
+  // A sum over chunks keeps all threads busy by itself; SHA-256 goes through a file in one piece,
+  // so there several files run side by side.
   std::vector<const ManifestEntry*> whole;
   for (const ManifestEntry& entry : entries) {
     if (entry.checksum.kind == ChecksumKind::kXxh3) {

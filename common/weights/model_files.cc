@@ -136,6 +136,7 @@ const TensorView* ModelFiles::Find(std::string_view name) const {
   if (whole != nullptr || (head != "model" && head != "transformer")) {
     return whole;
   }
+  // A folder that was saved from the base class (GPT2Model, LlamaModel) lacks the prefix.
   return find(name.substr(dot + 1));
 }
 
@@ -177,6 +178,7 @@ void WeightReader::ReadRows(size_t k, int64_t first, int64_t rows, float* out) c
   }
   for (size_t i = 0; i < parameter.hf.size(); ++i) {
     const spec::HfTensor& t = parameter.hf[i];
+    // A parameter may be made of several tensors (q, k and v): each has some of its rows.
     const int64_t from = std::max(first, t.row_offset);
     const int64_t to = std::min(first + rows, t.row_offset + t.rows);
     if (from >= to) {
@@ -215,6 +217,7 @@ void WeightReader::ReadAverage(size_t k,
     return;
   }
   for (size_t i = 0; i < out.size(); ++i) {
+    // The file has it as [columns, rows]: its element e is of row e % rows and column e / rows.
     const int64_t element = begin + static_cast<int64_t>(i);
     const int64_t row = tensor.row_offset + element % tensor.rows;
     average_->Read(k, row * columns + element / tensor.rows, out.subspan(i, 1));

@@ -92,6 +92,7 @@ absl::Status ParseEntry(const std::string& name,
       return error("impossible shape");
     }
     const int64_t size = d.get<int64_t>();
+    // Divided, not multiplied: a product of hostile sizes could overflow.
     if (size > 0 && bytes > data_bytes / size) {
       return error("shape is larger than the file");
     }
@@ -151,6 +152,7 @@ absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
     header[entry.name] = std::move(json);
   }
   std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  // The format allows spaces behind the header; with them the data begin at a multiple of 8.
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   const uint64_t size = text.size();
   std::string head(reinterpret_cast<const char*>(&size), sizeof size);
@@ -253,6 +255,7 @@ absl::Status SafetensorsFile::Parse(absl::Span<const uint8_t> bytes) {
     tensor.data = data + begin;
     found.emplace_back(begin, std::move(tensor));
   }
+  // The header's order is not that of the data.
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   int64_t end = 0;

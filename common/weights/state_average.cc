@@ -48,6 +48,7 @@ absl::StatusOr<StateAverage> StateAverage::Open(Env& env,
         pieces[FirstElement(*file, *tensor)] = *tensor;
       }
     }
+    // The ranks' pieces, in order, have to cover the parameter without a gap.
     int64_t end = 0;
     for (const auto& [first, tensor] : pieces) {
       end = first == end ? end + tensor.elements() : end;

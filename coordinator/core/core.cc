@@ -170,6 +170,7 @@ void CoreAssembly::Restore(const RestoredState& state) {
   for (const v1::WorkerRecord& record : state.workers) {
     workers.Restore(record, turn.mono());
   }
+  // Jobs put their ranks on workers, so these are there first.
   for (const v1::JobRecord& record : state.jobs) {
     RestoreJob(record);
   }
@@ -177,6 +178,7 @@ void CoreAssembly::Restore(const RestoredState& state) {
   tokens.Restore(state.tokens);
   for (const v1::KvRecord& record : state.kv) {
     const JobState* job = jobs.Find(record.job_id());
+    // Keys of an earlier epoch would lead ranks to processes that are gone.
     if (job != nullptr && job->job().epoch() == record.epoch()) {
       rendezvous.Restore(record);
     }
@@ -189,15 +191,19 @@ void CoreAssembly::Restore(const RestoredState& state) {
 void CoreAssembly::RestoreJob(const v1::JobRecord& record) {
   const std::string& id = record.job().job_id();
   jobs.Restore(record, turn.now());
+  // From the step that was reported last: only a later one is a sign of life.
   gangs.Start(id, record.job().step(), turn.mono());
   if (!HasGang(record.job().state())) {
     return;
   }
+  // Busy from the start, although none has dialled in yet: a plan must not give a worker of a
+  // running gang to another job.
   for (const v1::RankRecord& rank : record.ranks()) {
     workers.RestoreRank(rank, id, turn.mono());
   }
   const bool some_gone = std::any_of(record.ranks().begin(), record.ranks().end(),
                                      [](const v1::RankRecord& rank) { return rank.gone(); });
+  // How much of the grace was used is not stored: it begins again.
   if (record.has_stop() || some_gone) {
     gangs.of(id).EndBy(turn.mono() + Grace(record.job()));
   }
@@ -306,6 +312,7 @@ Core::IdleReaders Core::FindIdleReaders(const v1::Checkpoint& checkpoint,
       reasons.push_back(absl::StrCat(id, " ", reason));
     }
   }
+  // GPUs first. The sort is stable, so equal workers stay in the order of their ids.
   std::stable_sort(found.idle.begin(), found.idle.end(), [this](const Reader& a, const Reader& b) {
     const auto gpu = [this](const Reader& reader) {
       return parts_->workers.at(reader.worker_id).worker().device().kind() == "cuda";

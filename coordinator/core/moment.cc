@@ -20,6 +20,7 @@ v1::Moment MomentOf(Now now) {
 }
 
 std::optional<absl::Duration> TimeSince(const v1::Moment& moment, Now now) {
+  // Another boot: the monotonic clock has begun again, and the two cannot be compared.
   if (moment.boot_id().empty() || moment.boot_id() != now.boot_id) {
     return std::nullopt;
   }

@@ -20,6 +20,8 @@ absl::Duration Ticks::Due() const {
 }
 
 void Ticks::Pass(const Tick& /*tick*/) {
+  // In this order: losses are known before the deadlines judge gangs, and the plan comes last, as
+  // it hands out what all of these have freed.
   last_ = turn_.mono();
   silent_.Check();
   folders_.AskForListings();

@@ -14,9 +14,13 @@ void Turn::Begin(Now now, const Origin* origin) {
 }
 
 void Turn::Send(const WorkerState& worker, v1::CoordinatorMessage message) {
+  // Nothing is lost: the worker's next Hello lists its tasks, and HelloTasks tells it what it
+  // missed.
   if (worker.connection == 0) {
     return;
   }
+  // Agents refuse a lower generation than they have seen, so a coordinator that was replaced can no
+  // longer command them.
   message.set_generation(generation_);
   effects_.messages.push_back({worker.connection, worker.worker().worker_id(),
                                worker.worker().incarnation(), std::move(message)});

@@ -69,6 +69,7 @@ void CurvePoint::Append(const CurvePoint& next) {
 absl::Status Curve::Read(const SegmentLog& log, int64_t max_bytes) {
   complete_ = false;
   for (int64_t left = max_bytes; left > 0 && !complete_; left -= kReadBytes) {
+    // A copy: after an error nothing of this part counts as read.
     SegmentLog::ReadState state = state_;
     HEARTH_ASSIGN_OR_RETURN(const SegmentLog::ReadResult read, log.Read(state, kReadBytes));
     complete_ = read.at_end;
@@ -102,6 +103,7 @@ void Curve::AddStep(int64_t cursor, const v1::StepReport& step) {
     return;
   }
   const CurvePoint point = MakePoint(cursor, step);
+  // Groups go by the step's number, so that doubling the stride joins whole neighbours.
   const auto group = [this](int64_t number) { return (number - 1) / stride_; };
   if (!points_.empty() && group(points_.back().first_step) == group(point.first_step)) {
     points_.back().Append(point);
@@ -137,6 +139,8 @@ void Curve::Rewind(int64_t cursor, int64_t to_step, SegmentLog::ReadState& state
   while (!points_.empty() && points_.back().first_step > to_step) {
     points_.pop_back();
   }
+  // A point that spans the rewind mixes steps that count with steps that do not: it is taken out
+  // and read again from its first record.
   if (!points_.empty() && points_.back().last_step > to_step) {
     state = SegmentLog::ReadState{.next = points_.back().cursor};
     points_.pop_back();
@@ -174,6 +178,7 @@ std::shared_ptr<CurveCache::Entry> CurveCache::EntryOf(
   const auto found = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const auto& entry) { return entry->job_id == job_id; });
   if (found != entries_.end()) {
+    // A job that was deleted and made again under the same id has another log.
     if ((*found)->log.lock() == log) {
       entries_.splice(entries_.begin(), entries_, found);
       return entries_.front();

@@ -198,6 +198,7 @@ void Planner::Drain() {
   for (Slot& slot : slots_) {
     const WorkerView& worker = *slot.view;
     if (!worker.usable) {
+      // It will be back: jobs may count on it, but not start on it.
       slot.use = worker.expected ? Use::kBusy : Use::kNone;
     } else if (worker.busy_with.empty()) {
       slot.use = Use::kFree;
@@ -495,6 +496,7 @@ bool Planner::Place(const Candidate& job) {
 
 void Planner::Grow(size_t index) {
   const JobView& job = view_.jobs[index];
+  // Moving a gang costs a restart: only with free workers, right after a checkpoint, and not often.
   if (free_ == 0 || !job.movable || !job.at_checkpoint ||
       now_ - job.started < view_.resize_interval) {
     return;
@@ -510,12 +512,14 @@ void Planner::Grow(size_t index) {
   }
   const Slot& own = slots_[first->second];
   int64_t spare = 0;
+  // Free for a while already (resize_settle): one that comes and goes is not worth a restart.
   for (Slot& slot : slots_) {
     if (size + spare < demand.wanted && slot.use == Use::kFree && !slot.reserved &&
         now_ - slot.view->idle_since >= view_.resize_settle &&
         (demand.span_hosts ? slot.root_group == own.root_group
                            : slot.host_group == own.host_group) &&
         Suits(*slot.view->worker, demand)) {
+      // Counted as taken within this plan, or the next job would grow onto it as well.
       slot.use = Use::kBusy;
       ++spare;
     }
@@ -544,6 +548,7 @@ void Planner::PlaceAll() {
     Cursor& head = heads.back();
     const bool started = Place({*head.demand, *head.place});
     const bool last = head.line == nullptr || ++head.next == head.line->places().end();
+    // The rest of the line asks for the same, so it waits for the same reason.
     if (!started && !last) {
       out_.lines.push_back({*head.demand, rest_});
     }
@@ -562,6 +567,7 @@ Decisions Planner::Run() {
   Prepare();
   Drain();
   PlaceAll();
+  // Growth comes last: what waits goes before what runs already.
   for (size_t i : order_) {
     if (phases_[i] == JobPhase::kRunning) {
       Grow(i);

@@ -13,6 +13,8 @@ QueuePlace PlaceInQueue(int64_t priority,
                         std::string job_id,
                         absl::Duration aging) {
   const absl::Duration level = aging > absl::ZeroDuration() ? aging : kNever;
+  // A level of priority is worth so much waiting: an earlier turn instead of a growing priority, so
+  // the order of two jobs never changes and no line is ever sorted again.
   return {create_time - priority * level, priority, std::move(job_id)};
 }
 
@@ -79,6 +81,7 @@ void WaitingLines::SetText(Line& line, const WaitText& text) {
     return;
   }
   line.text_ = text;
+  // From the head again. Jobs that were untold come by on the way, so that list is void.
   line.next_ = *line.places_.begin();
   line.untold_.clear();
 }

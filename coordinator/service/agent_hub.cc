@@ -82,6 +82,7 @@ void AgentHub::CloseAll(const absl::Status& status) {
       links.push_back(greeted.link);
     }
   }
+  // Outside the lock: a stream that ends takes itself out of links_.
   for (const std::shared_ptr<AgentLink>& link : links) {
     link->Close(status);
   }

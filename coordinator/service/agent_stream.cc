@@ -13,6 +13,7 @@
 namespace hearth::coordinator {
 
 void AgentStream::Start() {
+  // gRPC uses this object until OnDone, which lets go of it.
   self_ = shared_from_this();
   absl::StatusOr<Admitted> caller = gate_.Admit(*context_, v1::AgentMessage());
   if (!caller.ok()) {
@@ -54,6 +55,7 @@ void AgentStream::OnReadDone(bool ok) {
       return;
     }
     if (in_flight_ >= kInFlightMax) {
+      // CommandDone reads on. Until then gRPC's flow control stops the agent from sending.
       read_paused_ = true;
       return;
     }
@@ -235,6 +237,7 @@ void AgentStream::OnWriteDone(bool ok) {
     writing_ = false;
     outgoing_.pop_front();
     if (!ok) {
+      // What waits cannot be delivered any more, and Advance ends the call only without it.
       outgoing_.clear();
     }
   }
@@ -247,6 +250,7 @@ void AgentStream::OnWriteDone(bool ok) {
 void AgentStream::OnCancel() {
   {
     absl::MutexLock lock(&mu_);
+    // The front one is gRPC's while it is being written.
     if (!writing_) {
       outgoing_.clear();
     }

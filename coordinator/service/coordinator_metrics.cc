@@ -171,6 +171,7 @@ void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View
     }
     for (const CheckpointWrite& write : e.checkpoint_writes) {
       own_.checkpoint_seconds->Observe(write.seconds);
+      // A copy that is published as a whole: a scrape may still hold the earlier one.
       JobSeries series = CopySeries(write.job_id, view);
       series.checkpoint_write_seconds = write.seconds;
       series_[write.job_id] = std::make_shared<const JobSeries>(std::move(series));
@@ -179,6 +180,8 @@ void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View
       own_.log_lines_dropped->Increment(static_cast<double>(append.dropped));
     }
     for (const WorkerRow& row : e.workers) {
+      // The view has the rows from before this batch, so a loss counts once, when the state
+      // changes.
       const WorkerPtr before = view.FindWorker(row.record.worker().worker_id());
       if (row.record.worker().state() == v1::WORKER_STATE_LOST &&
           (before == nullptr || before->state() != v1::WORKER_STATE_LOST)) {
@@ -204,6 +207,7 @@ void CoordinatorMetrics::ObserveEvent(const v1::JobEvent& event, const View& vie
   if (const auto found = entered_.find(job_id); found != entered_.end()) {
     since = found->second;
   } else if (const JobPtr before = view.FindJob(job_id)) {
+    // Not seen since this start; the view still has the job as it was before this batch.
     since = TimeOf(before->job().state_time());
   }
   const double seconds = std::max(0.0, absl::ToDoubleSeconds(time - since));
@@ -282,6 +286,8 @@ std::string CoordinatorMetrics::Render(const View& view) {
   std::map<std::string, SeriesPtr> series;
   {
     absl::MutexLock lock(&mu_);
+    // Only pointers are copied under the lock: rendering takes long, and the loop must not wait for
+    // it.
     series = series_;
   }
   const JobCollector jobs(view, series);

@@ -137,6 +137,8 @@ absl::Status DownloadReactor::Take(v1::CheckpointFileBytes piece,
     }
   }
   const auto size = static_cast<int64_t>(piece.data().size());
+  // Every piece but the last is full. So the offsets of all are known at once, and several can be
+  // on their way.
   const int64_t expected = std::min<int64_t>(kPieceBytes, file_bytes_ - sent_);
   if (piece.file_bytes() != file_bytes_ || size != expected) {
     return absl::FailedPreconditionError("the file changed while it was read");
@@ -152,6 +154,7 @@ absl::Status DownloadReactor::Take(v1::CheckpointFileBytes piece,
 }
 
 DownloadReactor::Next DownloadReactor::End() {
+  // Declared before the lock, so that it is given back after the lock is released.
   std::unique_ptr<WorkerSlots::Slot> slot;
   absl::MutexLock lock(&pieces_mu_);
   slot = std::move(slot_);

@@ -67,6 +67,8 @@ int64_t Inspector::Ask(Pending pending,
     pending_[id] = std::move(pending);
   }
   if (!hub_.Send(connection_id, std::move(message))) {
+    // The stream ended between the choice and here, so its own OnDisconnected came too early to
+    // find this question.
     OnDisconnected(connection_id);
   }
   return id;
@@ -175,11 +177,13 @@ void Inspector::OnAnswer(uint64_t connection_id, int64_t id, v1::AgentMessage&& 
   {
     absl::MutexLock lock(&mu_);
     const auto found = pending_.find(id);
+    // Ids are counted, so other workers could guess them: only the one that was asked may answer.
     if (found == pending_.end() || found->second.connection_id != connection_id) {
       return;  // too late
     }
     Pending& pending = found->second;
     if (pending.more != nullptr && pending.more(message)) {
+      // Each piece of a text gives the next one its own time.
       pending.deadline = clock_.Monotonic() + pending.timeout;
       done = pending.done;
     } else {
@@ -221,6 +225,7 @@ void Inspector::Fail(const std::function<bool(const Pending&)>& fails,
       }
     }
   }
+  // Outside the lock: `done` may ask the next question.
   for (const Pending& pending : failed) {
     pending.done(why(pending.about));
   }

@@ -217,6 +217,8 @@ std::vector<StepFamily> StepFamilies() {
     if (row.family().empty()) {
       continue;
     }
+    // Relies on the rows of a family standing side by side: Prometheus refuses one that comes
+    // twice.
     if (families.empty() || families.back().def.name != row.family()) {
       families.push_back({DefOf(row), i, i});
     }
@@ -278,6 +280,7 @@ std::vector<JobPtr> ChooseJobs(const std::vector<JobPtr>& all, size_t& dropped) 
   });
   // Ended jobs beyond the recent ones have had their time; they are not "dropped".
   ended.resize(std::min(ended.size(), kRecentJobs));
+  // In this order, as the last ones are dropped: jobs that wait have the least to show.
   std::vector<JobPtr> out = std::move(live);
   out.insert(out.end(), ended.begin(), ended.end());
   out.insert(out.end(), waiting.begin(), waiting.end());
@@ -289,6 +292,7 @@ std::vector<JobPtr> ChooseJobs(const std::vector<JobPtr>& all, size_t& dropped) 
 JobCollector::JobCollector(const View& view,
                            const std::map<std::string, std::shared_ptr<const JobSeries>>& series) {
   const std::vector<JobPtr> all = view.AllJobs();
+  // Over all jobs, also those that get no series of their own.
   for (const CountFamily& family : kCountFamilies) {
     Series out(family.def);
     family.add(all, view, out);

@@ -341,6 +341,7 @@ absl::Status JobServiceImpl::MakeResume(const v1::ResumeJobRequest& request,
     command.overrides.push_back(ParseChange(change));
   }
   DropBadLabels(spec, command.overrides);
+  // The spec is checked outside the loop. If the job changes meanwhile, the core refuses by this.
   command.etag = job->job().etag();
   command.spec = std::move(spec);
   return absl::OkStatus();

@@ -112,6 +112,8 @@ absl::Status MetricsReactor::FindRewinds(const SegmentLog& log) {
     rewinds_through_ = record.cursor;
     return absl::OkStatus();
   }));
+  // From the last one back: each gets the lowest step that it or a later one went back to, so one
+  // look at the next rewind decides about a step (IsVoided).
   for (size_t i = rewinds_.size(); i-- > 1;) {
     rewinds_[i - 1].second = std::min(rewinds_[i - 1].second, rewinds_[i].second);
   }
@@ -216,6 +218,7 @@ LogsReactor::Next LogsReactor::Produce(v1::StreamLogsResponse& response, absl::S
     status = NoJob(request_.job_id());
     return Next::kEnd;
   }
+  // Looked at before the log, so that a job that has ended has its whole log there.
   const bool over = !request_.follow() || IsTerminal(job->job().state());
   const auto log = store_.Find(request_.job_id(), StreamKind::kLog);
   int64_t dropped = 0;

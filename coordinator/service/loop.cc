@@ -141,6 +141,8 @@ void Loop::Enqueue(Item item, bool limited) {
   absl::Status refusal;
   {
     absl::MutexLock lock(&mu_);
+    // Agents are not limited here: their streams bound themselves (AgentStream::kInFlightMax), and
+    // a report that is refused would only come again.
     if (stopping_) {
       refusal = StoppingError();
     } else if (limited && queue_.size() >= options_.queue_max) {
@@ -368,6 +370,7 @@ void Loop::LetKnow(std::vector<Effects>& effects) {
 
 void Loop::Fail(const absl::Status& status) {
   HEARTH_LOG_ERROR("cannot store changes, the coordinator stops: {}", status.ToString());
+  // The core is ahead of the store now: nothing more may be applied, and nobody told.
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;

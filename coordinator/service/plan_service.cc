@@ -98,6 +98,7 @@ class PlanServiceImpl final : public v1::PlanService::CallbackService {
             reactor->Finish(rpc::ToGrpc(checked.status));
             return;
           }
+          // Counted first, compared afterwards: two calls at once cannot both take the last place.
           if (judged_.fetch_add(1) >= kMostJudged) {
             --judged_;
             reactor->Finish(rpc::ToGrpc(rpc::UnavailableError("too many jobs are being planned",

@@ -26,6 +26,8 @@ SampleReactor::SampleReactor(Executor& executor,
       inspector_(inspector),
       slots_(slots),
       request_(request) {
+  // Chosen here where the request has none: the first answer names it, so the text can be had
+  // again.
   if (!request.text().has_seed()) {
     request_.mutable_text()->set_seed(seed);
   }
@@ -39,6 +41,7 @@ SampleReactor::~SampleReactor() {
 }
 
 void SampleReactor::Find() {
+  // The client may go away while the question waits in the loop: that must not keep this alive.
   const std::weak_ptr<StreamReactor> weak = weak_from_this();
   loop_.Query([weak, request = request_](const Core* core) {
     const auto self = std::static_pointer_cast<SampleReactor>(weak.lock());
@@ -112,6 +115,7 @@ void SampleReactor::Found(absl::StatusOr<v1::Checkpoint> checkpoint, Core::IdleR
           self->Arrived(std::move(piece));
         }
       });
+  // The caller holds this, so the destructor cannot run before the id stands here.
   {
     absl::MutexLock lock(&text_mu_);
     writing_ = id;

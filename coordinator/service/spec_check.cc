@@ -286,6 +286,7 @@ void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
   if (!any) {
     return done(Unseen(std::move(spec), origin, no_worker));
   }
+  // Only the loop knows which stream a worker has now.
   loop_.Query([this, spec = std::move(spec), paths = std::move(paths), scope, no_worker, origin,
                done = std::move(done)](const Core* core) mutable {
     const auto eligible = core == nullptr ? std::nullopt : core->FindInspector(spec);

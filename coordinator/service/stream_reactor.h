@@ -104,6 +104,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
     {
       absl::MutexLock lock(&mu_);
       woken_ = true;
+      // Nothing is lost: a Pump that runs sees woken_, and OnWriteDone begins another one.
       if (scheduled_ || writing_ || finished_) {
         return;
       }
@@ -123,6 +124,7 @@ class StreamReactor : public grpc::ServerWriteReactor<Response>,
         ending_ = true;
         end_status_ = status;
       }
+      // They see ending_ and end the call themselves.
       if (scheduled_ || writing_) {
         return;
       }

@@ -106,6 +106,7 @@ void View::Load(const Core& core,
     PutEventLocked(std::make_shared<const v1::JobEvent>(event));
   }
   for (auto& [job_id, entry] : jobs_) {
+    // A full list may have lost events before this start, and how many is not stored.
     if (entry.events.size() >= events_per_job_) {
       entry.compacted_through = entry.events.front()->revision() - 1;
     }
@@ -115,6 +116,8 @@ void View::Load(const Core& core,
   }
   for (const v1::WorkerRecord& record : restored.workers) {
     const v1::WorkerState state = record.worker().state();
+    // These were there when the last coordinator ended: /sd/workers waits for them, rather than
+    // give Prometheus a short list.
     if (state != v1::WORKER_STATE_OFFLINE && state != v1::WORKER_STATE_LOST) {
       expected_.insert(record.worker().worker_id());
     }
@@ -287,6 +290,7 @@ absl::StatusOr<View::Page> View::List(const JobFilter& filter,
   }
   Page page;
   absl::ReaderMutexLock lock(&mu_);
+  // The token is a place and no number, so jobs that come and go between two pages move nothing.
   auto entry = token.empty() ? by_age_.begin() : by_age_.upper_bound(last);
   for (; entry != by_age_.end(); ++entry) {
     if (!filter.Matches(entry->second->job())) {

@@ -81,6 +81,7 @@ class Backup {
 
   absl::Status Copy() {
     report_ = BackupReport();
+    // Left by an attempt before this one, or by a backup that was killed.
     HEARTH_RETURN_IF_ERROR(env_.RemoveAll(partial_));
     HEARTH_RETURN_IF_ERROR(CreatePrivateDir(env_, partial_));
     HEARTH_RETURN_IF_ERROR(env_.CreateDirs(partial_ + "/jobs"));

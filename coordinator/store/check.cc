@@ -104,6 +104,7 @@ class Checker {
       return std::move(report_);
     }
     absl::Status status = CheckDatabase(folder);
+    // A store of a later version: that is no damage.
     if (absl::IsFailedPrecondition(status)) {
       return status;
     }
@@ -150,12 +151,14 @@ class Checker {
     HEARTH_ASSIGN_OR_RETURN(database_, Database::OpenReadOnly(dir_ + "/store.db"));
     HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> found,
                             database_->FindDamage(kLinesOfOneKind));
+    // Indexes can be made again from the rows (REINDEX); any other line is for a person to decide.
     const bool indexes = std::all_of(found.begin(), found.end(), IsOfAnIndex);
     for (const std::string& line : found) {
       Found(indexes ? "index_damaged" : "store_damaged", absl::StrCat(dir_, "/store.db: ", line));
     }
     HEARTH_ASSIGN_OR_RETURN(const SchemaInfo schema, ReadSchema(*database_));
     HEARTH_RETURN_IF_ERROR(AdmitVersion(schema, dir_));
+    // Version 2 brought the checksums (AddChecksumsSql).
     checked_ = schema.version >= 2;
     if (schema.version < kSchemaVersion) {
       Found("old_schema",
@@ -249,6 +252,7 @@ class Checker {
                             database_->Prepare("SELECT id, records FROM journal ORDER BY id"));
     const auto see = [&ends](JournalOp op, std::string_view job_id, const Frame& frame) {
       const std::string job(job_id);
+      // In the order of ids: a deletion takes away what stands before it and nothing of later rows.
       if (op == JournalOp::kDeleteJob) {
         ends.erase({job, StreamKind::kHistory});
         ends.erase({job, StreamKind::kLog});

@@ -58,6 +58,7 @@ absl::StatusOr<Marker> ParseMarker(std::string_view text) {
       absl::SimpleHexAtoi(lines[1].substr(3), &id) && absl::StartsWith(lines[2], "generation ") &&
       absl::SimpleAtoi(lines[2].substr(11), &marker.generation)) {
     marker.id = static_cast<int64_t>(id);
+    // Written again and compared: that checks the checksum and every other byte.
     if (marker.id > 0 && marker.generation >= 0 && MarkerText(marker) == text) {
       return marker;
     }
@@ -145,6 +146,7 @@ absl::StatusOr<std::string> Quarantine::PlaceFor(const std::string& path) {
   const std::string place = folder_ + path.substr(data_dir_.size());
   const std::string parent = place.substr(0, place.rfind('/'));
   HEARTH_RETURN_IF_ERROR(env_.CreateDirs(parent));
+  // Every level: a name is on the disk only once the folder above it is synced.
   for (std::string dir = parent; dir.size() > folder_.size(); dir = dir.substr(0, dir.rfind('/'))) {
     HEARTH_RETURN_IF_ERROR(env_.SyncDir(dir.substr(0, dir.rfind('/'))));
   }

@@ -14,6 +14,7 @@ constexpr CrcTables MakeCrcTables() {
   for (uint32_t i = 0; i < 256; ++i) {
     uint32_t value = i;
     for (int bit = 0; bit < 8; ++bit) {
+      // The polynomial of CRC-32C (Castagnoli), bits reversed.
       value = (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78u : 0u);
     }
     tables[0][i] = value;
@@ -50,6 +51,7 @@ void Crc32c::Extend(std::string_view bytes) {
   const char* data = bytes.data();
   size_t left = bytes.size();
   uint32_t crc = state_;
+  // Eight bytes at a time, with a table for each of them (slicing-by-8).
   for (; left >= 8; left -= 8, data += 8) {
     const uint32_t low = crc ^ GetInteger<uint32_t>(data);
     const uint32_t high = GetInteger<uint32_t>(data + 4);
@@ -88,6 +90,7 @@ bool GetFrame(absl::Span<const uint8_t> bytes, int64_t offset, int64_t size, Fra
   }
   const char* data = reinterpret_cast<const char*>(bytes.data()) + offset;
   const int64_t length = GetU32(data);
+  // The length lies outside of the checksum: a damaged one must not lead past the end.
   if (offset + kFrameHeaderBytes + length > size) {
     return false;
   }

@@ -271,6 +271,7 @@ absl::Status Migrate(Database& database, int64_t version) {
   // One step a version, in order; a store of any older one takes those that it lacks.
   const std::string steps[] = {AddChecksumsSql(), Str(kSchema3)};
   static_assert(std::size(steps) == kSchemaVersion - 1);
+  // One transaction: a crash in between leaves the store in its old version, whole.
   std::string sql = "BEGIN IMMEDIATE;";
   for (int64_t from = version; from < kSchemaVersion; ++from) {
     absl::StrAppend(&sql, steps[from - 1]);
@@ -305,6 +306,7 @@ absl::StatusOr<std::vector<BadRow>> SetBadRowsAside(Database& database, int64_t 
   HEARTH_RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
   absl::Status status;
   for (const TableDef& table : kTables) {
+    // The journal is read record by record (LoadJournal): what is whole of a damaged row is used.
     if (table.name != kJournal) {
       status.Update(SetTableAside(database, table, time, bad));
     }

@@ -228,6 +228,7 @@ absl::Status SegmentLog::StartSegment(int64_t first) {
     HEARTH_RETURN_IF_ERROR(env_.CreateDirs(dir_));
   }
   HEARTH_ASSIGN_OR_RETURN(file_, env_.NewWritableFile(SegmentPath(first)));
+  // A synced file is lost in a power cut all the same while its name is not on the disk.
   HEARTH_RETURN_IF_ERROR(env_.SyncDir(dir_));
   if (new_dir) {
     // Two levels were made: <jobs>/<id>/<stream>.
@@ -263,6 +264,7 @@ absl::Status SegmentLog::WriteFrames(const std::vector<Record>& records) {
         position_.tail_bytes > 0 && position_.tail_bytes + bytes > options_.segment_bytes;
     if (file_ == nullptr || full) {
       HEARTH_RETURN_IF_ERROR(FinishWrite(buffer));
+      // Synced and closed before its successor exists: Recover checks the tail alone.
       buffer.clear();
       HEARTH_RETURN_IF_ERROR(StartSegment(record.cursor));
     }
@@ -278,6 +280,7 @@ absl::Status SegmentLog::Sync() {
   std::vector<Record> records;
   {
     absl::MutexLock lock(&mu_);
+    // A copy, and the lock is given back while the disk works: readers and the commit do not wait.
     records.assign(memory_.begin(), memory_.end());
   }
   if (records.empty() || abandoned_) {
@@ -287,6 +290,7 @@ absl::Status SegmentLog::Sync() {
   DropOldSegments();
   absl::MutexLock lock(&mu_);
   files_ = position_;
+  // Records that were published meanwhile stay behind these.
   memory_.erase(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(records.size()));
   return absl::OkStatus();
 }
@@ -465,6 +469,8 @@ absl::Status SegmentLog::Mend(Env& env,
 absl::StatusOr<SegmentLog::ReadResult> SegmentLog::Read(ReadState& state, int64_t max_bytes) const {
   ReadResult result;
   int64_t budget = max_bytes;
+  // A Sync may drop the segment between the look at the position and at the files: then the
+  // position is newer, too, and the next attempt finds others.
   for (int attempt = 0; attempt < 3;) {
     Position committed;
     {
@@ -495,6 +501,7 @@ absl::StatusOr<SegmentLog::ReadResult> SegmentLog::Read(ReadState& state, int64_
       state.segment_first = segment;
       state.offset = 0;
     }
+    // A Sync may be writing behind the recorded end of the tail right now.
     const int64_t limit = segment == committed.tail_first ? committed.tail_bytes : INT64_MAX;
     const int64_t last =
         following == firsts.end() ? committed.end : std::min(committed.end, *following - 1);
@@ -511,6 +518,7 @@ absl::StatusOr<SegmentLog::ReadResult> SegmentLog::Read(ReadState& state, int64_
 absl::Status SegmentLog::ReadSegment(
     ReadState& state, int64_t limit, int64_t last, int64_t& budget, ReadResult& result) const {
   const std::string path = SegmentPath(state.segment_first);
+  // The mapping outlives the file: the bound may remove it meanwhile.
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, env_.Map(path));
   const absl::Span<const uint8_t> bytes = map->bytes();
   const int64_t size = std::min<int64_t>(limit, static_cast<int64_t>(bytes.size()));

@@ -55,6 +55,7 @@ void RowCrc(sqlite3_context* context, int count, sqlite3_value** values) {
   Crc32c sum;
   for (int i = 0; i < count; ++i) {
     const int type = sqlite3_value_type(values[i]);
+    // With the type, so that NULL, an empty text and 0 differ.
     sum.Extend(BytesOf(static_cast<uint8_t>(type)));
     if (type == SQLITE_INTEGER) {
       sum.Extend(BytesOf(static_cast<int64_t>(sqlite3_value_int64(values[i]))));
@@ -169,6 +170,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenWith(const std::string& 
     return absl::Status(CodeOf(rc), absl::StrCat("cannot open ", path, ": ", sqlite3_errstr(rc)));
   }
   sqlite3_extended_result_codes(database->db_, 1);
+  // Milliseconds that a statement waits for a lock of another process.
   sqlite3_busy_timeout(database->db_, 5000);
   return database;
 }

@@ -119,6 +119,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, 
 
 absl::Status Store::TakeLock() {
   const std::string path = options_.data_dir + "/LOCK";
+  // Not truncated here: until the lock is ours, the pid in it is the other one's.
   lock_fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_fd_ < 0) {
     const int error = errno;
@@ -126,6 +127,7 @@ absl::Status Store::TakeLock() {
         absl::StrCat("cannot use data dir ", options_.data_dir, ": ", path, ": ", ErrnoText(error));
     return error == ENOSPC ? absl::ResourceExhaustedError(text) : absl::PermissionDeniedError(text);
   }
+  // The kernel drops this lock with the process, so a kill -9 leaves no stale one behind.
   if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     const std::string pid = ReadPid(lock_fd_);
     return absl::FailedPreconditionError(
@@ -144,6 +146,7 @@ absl::Status Store::TakeLock() {
 
 absl::Status Store::OpenDatabase(const FolderState& folder) {
   HEARTH_ASSIGN_OR_RETURN(database_, Database::Open(DatabasePath(), options_.sqlite_vfs));
+  // Each step believes what the one before has checked: pages, then tables, then rows.
   HEARTH_RETURN_IF_ERROR(CheckSound());
   HEARTH_RETURN_IF_ERROR(CheckSchema(folder));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<BadRow> bad,
@@ -225,6 +228,7 @@ absl::Status Store::RepairMeta(const FolderState& folder) {
   }
   HEARTH_ASSIGN_OR_RETURN(const bool data_id, missing("data_id"));
   if (data_id) {
+    // 0 = not known. StartGeneration writes the folder's own id over it.
     HEARTH_RETURN_IF_ERROR(PutMeta("data_id", 0));
   }
   HEARTH_ASSIGN_OR_RETURN(const bool revision, missing("revision"));
@@ -385,6 +389,7 @@ absl::StatusOr<int64_t> Store::Commit(absl::Span<const Effects> batch) {
 absl::Status Store::WriteBatch(absl::Span<const Effects> batch) {
   HEARTH_RETURN_IF_ERROR(CheckFlush());
   HEARTH_RETURN_IF_ERROR(fault::Check("store.before_commit"));
+  // Takes the write lock at once: if somebody else has it, that shows here and not in mid-batch.
   HEARTH_RETURN_IF_ERROR(database_->Execute("BEGIN IMMEDIATE"));
   absl::Status status = WriteTransaction(batch);
   if (status.ok()) {
@@ -446,6 +451,8 @@ std::string Store::JournalRow(absl::Span<const Effects> batch) {
         append(log.job_id, StreamKind::kLog, line.cursor(), 0, line.SerializeAsString());
       }
     }
+    // After its appends: the journal is read in this order, so the deletion covers them, and a job
+    // that is made again under this name keeps its own.
     for (const std::string& job_id : effects.job_deletes) {
       PutJournalDeletion(row, job_id);
     }
@@ -466,6 +473,7 @@ absl::Status Store::WriteTransaction(absl::Span<const Effects> batch) {
   std::map<std::string_view, const v1::JobRecord*> jobs;
   for (const Effects& effects : batch) {
     for (const std::string& job_id : effects.job_deletes) {
+      // What an earlier command of the batch wrote must not bring the row back.
       jobs.erase(job_id);
       HEARTH_RETURN_IF_ERROR(DeleteJobRows(job_id));
     }
@@ -479,6 +487,7 @@ absl::Status Store::WriteTransaction(absl::Span<const Effects> batch) {
   for (const auto& [job_id, record] : jobs) {
     HEARTH_RETURN_IF_ERROR(WriteJob(*record));
   }
+  // In the same transaction as the jobs' rows, whose cursors count these records.
   if (const std::string row = JournalRow(batch); !row.empty()) {
     HEARTH_RETURN_IF_ERROR(PutJournalRow(row));
   }
@@ -607,6 +616,7 @@ absl::Status Store::RecordFlush() {
 // After that transaction.
 void Store::FlushRecorded() {
   for (const auto& [key, log] : flushing_) {
+    // Only now: a crash before the commit would leave a position that names files that are gone.
     log->RemoveDropped();
   }
   flushing_.clear();
@@ -615,6 +625,7 @@ void Store::FlushRecorded() {
 
 void Store::BeginFlush() {
   flushing_.swap(unflushed_);
+  // Later rows stay in the journal until the next flush.
   flushing_through_ = journal_id_;
   journal_bytes_ = 0;
   std::vector<LogPtr> logs;
@@ -643,6 +654,7 @@ void Store::Publish(absl::Span<const Effects> batch) {
   if (flush_ == FlushState::kOver) {
     FlushRecorded();
   }
+  // Readers see records only from here on: no crash takes them back any more.
   for (const auto& [key, log] : touched_) {
     log->Publish();
     unflushed_[key] = log;
@@ -652,6 +664,8 @@ void Store::Publish(absl::Span<const Effects> batch) {
   touched_.clear();
   for (const Effects& effects : batch) {
     for (const std::string& job_id : effects.job_deletes) {
+      // Files go last. If a crash comes first, the journal's deletion removes them at the next
+      // start.
       RemoveJobFiles(job_id);
     }
   }

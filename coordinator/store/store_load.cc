@@ -40,6 +40,7 @@ absl::StatusOr<LoadedState> Store::Load() {
   for (const v1::JobRecord& record : state.core.jobs) {
     recovery.jobs[record.job().job_id()] = {record.history_cursor(), record.log_cursor()};
   }
+  // Positions and journal say what the files must hold, so the files are opened after both.
   HEARTH_RETURN_IF_ERROR(LoadPositions(recovery));
   HEARTH_RETURN_IF_ERROR(LoadJournal(recovery, state));
   HEARTH_RETURN_IF_ERROR(FindUnrecorded(recovery, state));
@@ -113,6 +114,7 @@ absl::Status Store::LoadJournal(Recovery& recovery, LoadedState& state) {
       recovery.deleted.insert(job);
       return;
     }
+    // Made again under the same name after its deletion.
     recovery.deleted.erase(job);
     recovery
         .journalled[LogKey(job,
@@ -178,6 +180,8 @@ absl::Status Store::FindUnrecorded(Recovery& recovery, LoadedState& state) {
 absl::Status Store::LoadLog(const LogKey& key, Recovery& recovery, LoadedState& state) {
   std::vector<SegmentLog::Record>& records = recovery.journalled[key];
   const int64_t end_max = recovery.EndMax(key);
+  // Record and row of a job come in one commit, so a record that its row does not count is of a row
+  // that was put back or damaged.
   std::erase_if(records, [&](const auto& record) { return record.cursor > end_max; });
   const SegmentLog::Position& position = recovery.positions[key];
   const int64_t known_end = std::max(position.end, records.empty() ? 0 : records.back().cursor);

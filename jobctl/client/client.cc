@@ -177,6 +177,7 @@ class GrpcClient : public Client {
     rpc::Authorize(context, credentials_);
     {
       absl::MutexLock lock(&mu_);
+      // An interrupt before this point has no stream to cancel yet.
       if (streams_cancelled_) {
         return absl::CancelledError("interrupted");
       }
@@ -195,6 +196,7 @@ class GrpcClient : public Client {
     const grpc::Status status = reader->Finish();
     absl::MutexLock lock(&mu_);
     streams_.erase(&context);
+    // The status of a stream that we ended ourselves is CANCELLED, and no error.
     if (stopped || status.ok()) {
       return absl::OkStatus();
     }

@@ -59,6 +59,8 @@ class Download {
     for (const weights::ManifestEntry& entry : entries_) {
       const absl::Status sound = weights::CheckSums(env_, partial_, {entry});
       if (absl::IsDataLoss(sound)) {
+        // Removed, so that the command, repeated, fetches it again and does not go on behind wrong
+        // bytes.
         HEARTH_RETURN_IF_ERROR(env_.RemoveAll(Join(partial_, entry.path)));
       }
       HEARTH_RETURN_IF_ERROR(sound);
@@ -72,9 +74,11 @@ class Download {
   absl::Status Begin() {
     const int64_t interrupted = InterruptedStep(env_, partial_);
     absl::Status status = absl::NotFoundError("");
+    // Without a step the newest is meant; but what was begun is finished first.
     if (options_.step == 0 && interrupted > 0) {
       status = TakeManifest(interrupted);
     }
+    // It may have been removed since.
     if (absl::IsNotFound(status)) {
       status = TakeManifest(options_.step);
     }
@@ -82,6 +86,7 @@ class Download {
     const std::string file = Join(partial_, weights::kManifestFile);
     const absl::StatusOr<std::string> before = env_.ReadFile(file);
     if (!before.ok() || *before != manifest_) {
+      // What lies here is of another checkpoint, or of one that was written again.
       HEARTH_RETURN_IF_ERROR(env_.RemoveAll(partial_));
       HEARTH_RETURN_IF_ERROR(env_.CreateDirs(partial_));
       HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(file, manifest_));
@@ -150,6 +155,7 @@ class Download {
     here_ += have;
     HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env_.NewAppendableFile(path));
     if (have < entry.bytes) {
+      // Each attempt goes on from `have`, which Take has moved.
       HEARTH_RETURN_IF_ERROR(retry_([&](const std::function<void()>& progressed) {
         return FetchFrom(entry, *file, have, progressed);
       }));
@@ -208,6 +214,8 @@ class Download {
 
   absl::Status Finish() {
     if (!options_.state) {
+      // Without the state, the manifest names what is here alone: the folder can be verified as it
+      // is.
       HEARTH_RETURN_IF_ERROR(
           env_.WriteFileAtomically(Join(partial_, weights::kManifestFile),
                                    weights::ManifestToJson(done_.checkpoint.step(), entries_)));

@@ -42,12 +42,14 @@ class Follower {
         utf8_(Utf8Locale()) {}
 
   absl::StatusOr<int> Run() {
+    // Reads of a stream block, so each stream has a thread; this one alone draws.
     std::thread watcher([this] { WatchStates(); });
     std::thread meter;
     if (options_.show) {
       meter = std::thread([this] { WatchSteps(); });
     }
     const bool timed_out = Loop();
+    // Before CancelStreams: after it the client opens no stream, and the summary reads one.
     const absl::Status summed_up = timed_out ? absl::OkStatus() : SumUp();
     client_.CancelStreams();
     watcher.join();
@@ -171,6 +173,7 @@ class Follower {
 
   // A line of stderr, which may be the terminal that the progress is drawn on.
   void Say(const std::string& line) const {
+    // Back to the begin of the line, and erase it: Draw brings the progress again.
     if (terminal_) {
       WriteTerminal("\r\033[K");
     }

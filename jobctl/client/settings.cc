@@ -148,6 +148,7 @@ absl::Status ApplyText(const Sources& sources,
     return absl::OkStatus();
   }
   const Place place = InFile(sources, setting.key);
+  // A token that stands beside another coordinator's address is not sent to this one.
   if (place.value == nullptr ||
       (setting.key == kTokenFileKey && IsForAnother(sources, kTokenFileKey, coordinator))) {
     return absl::OkStatus();

@@ -98,6 +98,7 @@ int CheckGpus(Findings& out) {
 
 // What a program writes to stdout; its stderr goes nowhere. kDeadlineExceeded: it was killed.
 absl::StatusOr<std::string> Capture(std::vector<std::string> arguments, absl::Duration timeout) {
+  // Closed at the exec, but for the copy that becomes stdout.
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return absl::ErrnoToStatus(errno, "pipe");
@@ -115,6 +116,7 @@ absl::StatusOr<std::string> Capture(std::vector<std::string> arguments, absl::Du
   pid_t pid = -1;
   const int error = posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
+  // While this process holds the end for writing, a read would never see the end of the text.
   close(ends[1]);
   if (error != 0) {
     close(ends[0]);

@@ -107,6 +107,7 @@ absl::Status ChangeStoredSpec(const std::vector<std::string>& assignments, v1::J
   const v1::ResourceSpec before = spec.resources();
   HEARTH_RETURN_IF_ERROR(ApplyAssignments(assignments, spec));
   v1::ResourceSpec& after = *spec.mutable_resources();
+  // Where the two were equal min_workers came from workers, and follows it.
   if (before.min_workers() == before.workers() && after.has_workers() &&
       after.min_workers() == before.min_workers()) {
     after.set_min_workers(after.workers());

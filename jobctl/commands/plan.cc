@@ -229,6 +229,7 @@ absl::StatusOr<std::vector<spec::Feasibility>> JudgeHere(
     const Options& options,
     const std::vector<const spec::GpuRow*>& gpus) {
   HEARTH_ASSIGN_OR_RETURN(v1::JobSpec completed, Completed(job_spec));
+  // One for all GPUs: it makes each memory plan once.
   spec::FeasibilityJudge judge(std::move(completed), options.query);
   std::vector<spec::Feasibility> plans;
   for (const spec::GpuRow* gpu : gpus) {

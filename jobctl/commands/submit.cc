@@ -110,6 +110,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   v1::CreateJobRequest request;
   *request.mutable_spec() = std::move(spec);
   request.set_job_id(options.job_id);
+  // Chosen before the call: a repeat with this id cannot make a second job.
   request.set_request_id(options.request_id.empty() ? RandomUuid() : options.request_id);
   request.set_validate_only(options.dry_run == "server");
   const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);

@@ -97,6 +97,7 @@ int Live(Client& client) {
       note = EscapeControl(absl::StrCat("error: ", facts.status().message()), false);
     }
     const TerminalSize size = SizeOfTerminal();
+    // From the top left, each line erased behind its end: clearing the whole screen would flicker.
     std::string screen = "\033[H";
     for (const auto& line : absl::StrSplit(
              FitScreen(absl::StrCat(note, "\n", table), size.columns, size.rows - 1), '\n')) {

@@ -71,6 +71,7 @@ void CheckClock(const CoordinatorFacts& facts, Findings& out) {
       absl::ToDoubleMilliseconds(round_trip));
   const std::string remedy =
       "synchronise both machines' clocks with NTP (timedatectl set-ntp true)";
+  // The coordinator read its clock somewhere within the round trip: half of it is not known.
   if (size - round_trip / 2 > kSkewFailed) {
     clock.Fail(text, remedy);
   } else if (size - round_trip / 2 > kSkewWarning) {

@@ -213,6 +213,7 @@ std::optional<Slope> SlopeOf(const std::vector<double>& x, const std::vector<dou
     return std::nullopt;
   }
   const double slope = xy / xx;
+  // The standard error of a least-squares slope; the line itself takes two degrees of freedom.
   const double rest = std::max(0.0, yy - slope * xy);
   return Slope{slope, std::sqrt(rest / (count - 2.0) / xx)};
 }

@@ -146,6 +146,7 @@ plot::Curve Thinned(const PlotSeries& series) {
     for (size_t j = begin; j < end; ++j) {
       sum += series.y[j];
     }
+    // The first and the last step are points, so that the curve spans the whole run.
     thin.push_back(
         {series.x[i + 1 == points ? end - 1 : begin], sum / static_cast<double>(end - begin)});
   }
@@ -158,6 +159,7 @@ std::string Svg(const plot::Curve& curve) {
   if (losses.low > losses.high) {
     return "<p>No loss yet.</p>\n";
   }
+  // A single step has no width that could be drawn.
   const plot::Panel panel({64, 8, 648, 184},
                           {curve.front().x, std::max(curve.back().x, curve.front().x + 1)},
                           plot::WithMargin(losses));

@@ -74,6 +74,7 @@ void EmitYaml(const Json& json, YAML::Emitter& out) {
     }
     out << YAML::EndSeq;
   } else if (json.is_string()) {
+    // Quoted, or readers would take texts such as true or 1 for something else.
     out << YAML::DoubleQuoted << json.get<std::string>();
   } else {
     out << json.dump();

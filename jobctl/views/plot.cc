@@ -109,6 +109,7 @@ class Canvas {
       if (cell.dots == 0) {
         out += ' ';
       } else if (braille_) {
+        // U+2800 is the empty pattern; its low 8 bits are the dots.
         out += Utf8(0x2800U + cell.dots);
       } else {
         out += kMarks[static_cast<size_t>(cell.series) % std::size(kMarks)];
@@ -214,6 +215,7 @@ std::string RenderPlot(const std::string& title,
     return title + ": no values\n";
   }
   const bool several = series.size() > 1;
+  // Without colours, several curves are told apart by their marks, which braille has not.
   const bool braille = options.utf8 && (!several || options.color);
   // An odd number, so that one row's centre is the middle of the range.
   const int room = std::max(options.height, 6) - (several ? 4 : 3);

@@ -98,6 +98,7 @@ class SmallDisk:
     def fill(self):
         """No byte is left."""
         with open(self.ballast, "wb") as f:
+            # Large pieces first, then down to single bytes, until not one more fits.
             for size in (1 << 20, 1 << 12, 1):
                 try:
                     while True:
@@ -125,6 +126,7 @@ def second_version(folder):
         os.symlink(libraries, os.path.join(os.path.dirname(folder), "lib"))
     for name in ("hearth-coordinator", "hearth-worker", "hearth-trainer"):
         stamp = sh(harness.program(name), "--version").split("(")[1].split(")")[0].encode()
+        # The length stays the same, so that nothing moves in the file.
         other = (b"feedfacefeed" * 2)[:len(stamp)]
         with open(harness.program(name), "rb") as f:
             program = f.read()
@@ -149,6 +151,7 @@ class JumpingClock:
 
     def set(self, seconds):
         """Ahead of the machine's, or behind it."""
+        # Renamed into place: a daemon never reads half a number.
         with open(self.path + ".new", "w") as f:
             f.write(f"{seconds}\n")
         os.rename(self.path + ".new", self.path)

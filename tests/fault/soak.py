@@ -250,6 +250,8 @@ class Soak:
                 hit |= here
                 restarted |= here if fault.restarts else set()
         if names:
+            # Jobs that need not start again are measured from here: steps from before the fault
+            # show nothing.
             since = {job_id: self.cluster.job(job_id) for job_id in hit - restarted}
             self.expect_recovery({**jobs, **since}, began, names, hit, restarted, watch)
         else:
@@ -312,6 +314,7 @@ class Soak:
 
     def is_ours(self, pid):
         try:
+            # Children inherit the environment: this finds processes whose parent has ended, too.
             with open(f"/proc/{pid}/environ", "rb") as f:
                 return f"HEARTH_HOME={self.cluster.dir}".encode() in f.read().split(b"\0")
         except OSError:
@@ -320,6 +323,7 @@ class Soak:
     def run(self, faults, seconds):
         over = time.monotonic() + seconds
         self.start()
+        # One job alone first: its losses and weights are what all others must come to.
         self.submit()
         harness.wait_until("the undisturbed run", lambda: not self.jobs(), self.RECOVERY_MAX)
         self.reference = self.outcome(self.acknowledged[0])

@@ -189,6 +189,7 @@ def with_faults(soak, faults, seconds):
             time.sleep(0.05)
     finally:
         del soak.cluster.envs["coordinator"]["HEARTH_FAULTS"]
+    # Faults are read from the environment at the start: only another process is free of them.
     soak.cluster.coordinator.kill(signal.SIGKILL)
     soak.start_coordinator()
     return set()

@@ -146,6 +146,7 @@ class Cluster:
     def start_coordinator(self, *extra):
         endpoints = os.path.join(self.dir, "coordinator", "endpoints.json")
         listen, http = self.address or "127.0.0.1:0", self.http or "127.0.0.1:0"  # a restart keeps its ports
+        # Else the last run's file would be taken for this one's.
         if os.path.exists(endpoints):
             os.unlink(endpoints)
         self.coordinator = Daemon(
@@ -284,6 +285,8 @@ class Cluster:
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{pid}/stat") as f:
+                    # The program's name stands in parentheses and may hold spaces and parentheses
+                    # itself.
                     fields = f.read().rsplit(")", 1)[1].split()
                 if int(fields[1]) == self.workers[worker].pid and fields[0] != "Z":
                     found.append(int(pid))

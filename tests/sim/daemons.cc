@@ -135,10 +135,12 @@ void World::SendUp(Daemon& daemon, core::Command command) {
     return;
   }
   Link& link = it->second;
+  // A stream keeps its order: nothing overtakes what was sent before it.
   link.to_coordinator = std::max(link.to_coordinator, clock_.Monotonic() + Ms(0, 60));
   const int64_t generation = generation_;
   After(link.to_coordinator - clock_.Monotonic(),
         [this, id, generation, held = std::move(command)]() mutable {
+          // Lost with its stream, or meant for a coordinator that is gone.
           if (!links_[id].open || generation != generation_ || links_[id].daemon->mute) {
             return;
           }
@@ -185,6 +187,7 @@ void World::Receive(Daemon& daemon, const v1::CoordinatorMessage& message) {
   } else if (message.has_control()) {
     const TaskKey key{message.control().job_id(), message.control().epoch()};
     if (gangs_.count(key) > 0) {
+      // The ranks' all-reduce takes the maximum: the strongest word wins.
       gangs_[key].bit = std::max<int>(gangs_[key].bit, message.control().bit());
     }
   } else if (message.has_kill()) {
@@ -344,6 +347,7 @@ void World::SendReport(Daemon& daemon, const v1::TaskReport& report) {
   command.connection_id = daemon.link;
   command.report = report;
   SendUp(daemon, command);
+  // Twice now and then, as when an acknowledgement is lost: the second must change nothing.
   if (Chance(0.02)) {
     SendUp(daemon, command);
   }

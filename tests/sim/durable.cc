@@ -98,6 +98,7 @@ absl::StatusOr<core::RestoredState> Durable::Start() {
 }
 
 bool Durable::Commit(const core::Effects& effects) {
+  // Now and then the journal goes to the files, so that crashes hit this as well.
   const bool moves = random_() % 50 == 0;
   return (!moves || store_->Flush().ok()) && store_->Commit({&effects, 1}).ok();
 }

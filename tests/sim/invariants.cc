@@ -188,6 +188,7 @@ void World::CheckEnd() {
       Fail(absl::StrCat(id, " succeeded with ", last, " of ", job.spec().train().steps(),
                         " steps in its history"));
     }
+    // Faults of the control plane alone: no job may notice any of it.
     if (!AllFaults() &&
         (job.state() != v1::JOB_STATE_SUCCEEDED || (mode_ != Mode::kCalm && job.epoch() != 1))) {
       Fail(absl::StrCat(id, " was disturbed though no worker failed"));

@@ -125,6 +125,7 @@ std::string World::Dump() const {
 }
 
 void World::StartCoordinator() {
+  // As after a boot: nothing may compare monotonic times of two processes.
   offset_ = absl::Seconds(Pick(-100000, 100000));
   Say("coordinator starts");
   const core::RestoredState state = Restore();
@@ -205,6 +206,7 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
   if (core_ == nullptr) {
     return;
   }
+  // A stopped process reads nothing: what arrives meanwhile waits, in order.
   if (clock_.Monotonic() < stalled_until_ || (!backlog_.empty() && !draining_)) {
     backlog_.push_back({std::move(command), std::move(answer)});
     return;
@@ -480,6 +482,8 @@ std::string World::Run() {
   After(mode_ == Mode::kCutOff ? Ms(8000, 20000) : Ms(1000, 10000), [this] { Fault(); });
   After(mode_ == Mode::kCalm ? absl::Seconds(40) : kFaultTime, [this] { Heal(); });
   while (!done_ && failure_.empty() && !events_.empty()) {
+    // Events at one time come in the order in which they were added, so a seed plays the same
+    // again.
     Event event = events_.top();
     events_.pop();
     if (event.at > clock_.Monotonic()) {

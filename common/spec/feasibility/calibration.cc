@@ -165,6 +165,7 @@ Calibration FromDataSheet(const GpuRow& gpu, const DataSheet& sheet) {
   Calibration c = sheet.shared;
   c.source = "the data sheet, by the shares of configs/calibration/data-sheet.yaml";
   const auto own = sheet.gpus.find(gpu.name);
+  // The major number of the compute capability.
   const auto it = sheet.generations.find(gpu.compute / 10);
   const SheetShares shares = own != sheet.gpus.end()         ? own->second
                              : it != sheet.generations.end() ? it->second
@@ -198,6 +199,7 @@ std::map<std::string, Calibration> MakeAll() {
     all[gpu] = *std::move(read);
   }
   for (const GpuRow& gpu : Gpus()) {
+    // Only where nothing was measured: what is there already stays.
     all.try_emplace(gpu.name, FromDataSheet(gpu, sheet));
   }
   return all;
@@ -263,6 +265,7 @@ double ProductRate(const Calibration& c, MatrixFormat format, double m, double n
     for (const double ratio : {m / point.m, n / point.n, k / point.k}) {
       distance += std::log2(ratio) * std::log2(ratio);
     }
+    // Weights fall with the fourth power of the distance: the nearest measured shapes decide.
     const double weight = 1 / (distance * distance);
     sum += weight * point.flops;
     weights += weight;
@@ -274,6 +277,7 @@ const AttentionRate& AttentionRateOf(const Calibration& c,
                                      int64_t head_dim,
                                      int64_t sequence_length) {
   const auto away = [&](const AttentionRate& row) {
+    // By the size of heads first. + 1, as the row of a data sheet has the length 0.
     return std::pair(
         std::abs(row.head_dim - static_cast<double>(head_dim)),
         std::abs(std::log((row.sequence + 1) / static_cast<double>(sequence_length + 1))));

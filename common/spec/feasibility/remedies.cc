@@ -87,6 +87,7 @@ class Chooser {
         return absl::InvalidArgumentError(absl::StrCat(
             "no micro-batch divides batch.global_batch_tokens among ", plans_.gpus(), " GPUs"));
       }
+      // The smallest, to judge the job as it is; FitsSomehow looks for the largest that fits.
       choice_.as_is.micro_batch = plans_.candidates().back();
     }
     return absl::OkStatus();
@@ -137,6 +138,7 @@ class Chooser {
           best_ = fitting;
           best_seconds = time.known() ? time.seconds : best_seconds;
         }
+        // Shards() begins with the preferred one: the first that fits is taken.
         break;
       }
     }
@@ -167,6 +169,7 @@ class Chooser {
       AddChange("gradients.dtype", is.gradients, " (two bytes a parameter instead of four)");
     }
     if (open_) {
+      // Left open, so it is no change; remedies are compared with the job at this size.
       choice_.as_is.micro_batch = is.micro_batch;
     }
     return std::move(choice_);

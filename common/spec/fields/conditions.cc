@@ -220,6 +220,7 @@ Place FindPlace(const v1::JobSpec& job_spec, std::string_view path) {
     if (!HasRows(*place.field)) {
       return {nullptr, nullptr};
     }
+    // Goes on by types where the message is not there: the field has its default all the same.
     type = place.field->message_type();
     const bool there = place.message != nullptr &&
                        place.message->GetReflection()->HasField(*place.message, place.field);
@@ -256,6 +257,7 @@ std::optional<std::string> ValueText(const v1::JobSpec& job_spec, std::string_vi
 
 Truth Evaluate(std::string_view condition, const v1::JobSpec& job_spec) {
   const Terms parsed = Parse(condition);
+  // A term that decides makes the others not matter; else one unknown term leaves all unknown.
   const Truth decisive = parsed.any ? Truth::kYes : Truth::kNo;
   bool unknown = false;
   for (const Term& term : parsed.terms) {

@@ -72,6 +72,7 @@ std::string TakeDefault(std::string& comment) {
   if (begin == std::string::npos || (begin > 0 && comment[begin - 1] != ' ')) {
     return "";
   }
+  // A default that is the last sentence ends with the comment's own full stop.
   const size_t stop = std::min(comment.find(". ", begin), comment.size() - 1);
   std::string text = comment.substr(begin + 7, stop - begin - 7);
   text = std::string(absl::StripAsciiWhitespace(absl::StripPrefix(text, ":")));

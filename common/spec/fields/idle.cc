@@ -145,6 +145,7 @@ void CheckSteps(const v1::JobSpec& resolved, Checker& check) {
                    recipe->name, "; lower it, or set precision.recipe: bf16"));
     return;
   }
+  // One layer will do: only the phases' steps are asked for.
   const PrecisionPlan plan = ResolvePrecision(resolved, *recipe, 1);
   if (precision.bf16_tail() > 0.0 && plan.tail_step <= plan.warmup_steps + 1) {
     check.Add("precision.bf16_tail",

@@ -157,6 +157,7 @@ const GpuRow* FindGpu(std::string_view name) {
     for (const std::string& word : row.words) {
       letters += word.size();
     }
+    // The most letters win: of two names that fit, one is part of the other.
     if (letters > most && std::all_of(row.words.begin(), row.words.end(),
                                       [&](const auto& word) { return HasWord(name, word); })) {
       found = &row;
@@ -171,6 +172,7 @@ absl::StatusOr<const GpuRow*> GpuByName(std::string_view name) {
   if (!wanted.empty()) {
     const GpuRow* found = OnlyGpu([&](const std::string& row) { return row == wanted; });
     if (found == nullptr) {
+      // People leave the first words out: "5090" for "RTX 5090".
       found = OnlyGpu([&](const std::string& row) {
         return row.size() > wanted.size() && row.ends_with(wanted);
       });

@@ -55,6 +55,7 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
     }
     buckets.push_back(open);
   }
+  // One order for all formats: every rank starts its reductions in this order while backward runs.
   std::stable_sort(
       buckets.begin(), buckets.end(),
       [](const GradientBucket& a, const GradientBucket& b) { return a.ready < b.ready; });

@@ -103,6 +103,8 @@ void MemoryPlan::Place() {
   for (const size_t index : order) {
     PlannedBuffer& buffer = buffers_[index];
     const int tier = static_cast<int>(buffer.tier);
+    // Stacked at the bottom: these come first in the order, so that gaps are looked for only above
+    // them, among buffers that come and go.
     if (buffer.first_use == 0 && buffer.last_use == end_of_time) {
       buffer.offset = AlignUp(base[tier], buffer.alignment);
       base[tier] = buffer.offset + buffer.bytes;

@@ -301,6 +301,7 @@ std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shar
       if (p.gradient != format) {
         continue;
       }
+      // A bucket begins with a block, and has to divide evenly among the shards (ShardPieces).
       const bool first = before == nullptr || before->block != p.block;
       offset = align(offset, first ? unit_align : kTensorAlignElements);
       offsets[i] = offset;
@@ -349,6 +350,7 @@ FallbackLayout LayoutFallback(const TrainingPlanOptions& o, const Parameter& wei
   const int64_t n = Tokens(o);
   const int64_t out = weight.shape[0];
   const int64_t in = weight.shape[1];
+  // The three products run one after the other and share this room: each side takes the largest.
   layout.b = Aligned(std::max(
       {FormBytes(r.fprop.a, n, in), FormBytes(r.dgrad.a, n, out), FormBytes(r.wgrad.b, out, n)}));
   layout.bytes = layout.b + std::max({FormBytes(r.fprop.b, out, in), FormBytes(r.dgrad.b, in, out),
@@ -401,6 +403,7 @@ FormsLayout LayoutForms(const TrainingPlanOptions& o) {
   layout.waiting_dy_columns =
       waiting > 0 ? place(FormBytes(r.wgrad.b, waiting, n)) : layout.dy_columns;
   layout.bytes = end;
+  // In a step that has fallen back the same bytes hold the other recipe's forms.
   if (o.precision.fallback != nullptr) {
     for (const int i : QuantisedParameters(*o.table, o.precision)) {
       const Parameter& weight = (*o.table)[static_cast<size_t>(i)];
@@ -450,6 +453,7 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   AddQuantised(scope, builder);
   AddReduction(scope, builder);
   AddWorkspace(scope, builder);
+  // Last: it reads handles that the calls above have filled.
   BindSites(scope, builder.ids());
   return std::move(builder).Finish();
 }

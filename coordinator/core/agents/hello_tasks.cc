@@ -29,6 +29,8 @@ void HelloTasks::Reconcile(const WorkerState& worker, const v1::Hello& hello) {
     ack.set_epoch(status.epoch());
     ack.set_rank(status.rank());
     if (rank < 0 || job->record().ranks(rank).lost()) {
+      // The task is over. Acknowledged in full, so that the worker's buffer empties; nothing of it
+      // is applied.
       ack.set_seq(status.last_seq());
       stale.push_back(&status);
       continue;
@@ -39,12 +41,14 @@ void HelloTasks::Reconcile(const WorkerState& worker, const v1::Hello& hello) {
           *job, "warning", absl::StrCat("worker:", hello.worker_id()),
           absl::StrCat("rank ", rank, ": ", status.first_unacked_seq() - record.applied_seq() - 1,
                        " reports were lost to the worker's bounded buffer"));
+      // Else the next report would look like a gap, close the stream, and come again without end.
       job->gang().Applied(rank, status.first_unacked_seq() - 1);
     }
     ack.set_seq(record.applied_seq());
     matches.push_back({job, rank, &status});
     assigned_listed = assigned_listed || worker.job_id == status.job_id();
   }
+  // First: only from here on the agent counts the stream as good, and the acks free its buffer.
   turn_.Send(worker, std::move(welcome));
   for (const v1::TaskStatus* status : stale) {
     v1::CoordinatorMessage message;
@@ -63,6 +67,7 @@ void HelloTasks::Reconcile(const WorkerState& worker, const v1::Hello& hello) {
   for (const Match& match : matches) {
     ReconcileRank(worker, *match.job, match.rank, match.status);
   }
+  // We believe that the worker has a task, and it does not list it.
   if (!assigned_listed) {
     JobState& job = *jobs_.Edit(worker.job_id);
     ReconcileRank(worker, job, RankOf(job.record(), job.job().epoch(), worker.worker()), nullptr);
@@ -79,6 +84,8 @@ void HelloTasks::ReconcileRank(const WorkerState& worker,
   }
   const std::string& name = worker.worker().worker_id();
   if (status == nullptr) {
+    // Its word once proved that it had the task. So the task is gone, and starting it again here
+    // would repeat steps that were reported.
     if (record.confirmed() || record.applied_seq() > 0) {
       ends_.LoseRank(job, rank, absl::StrCat("worker ", name, " no longer knows its task"),
                      "task_vanished");
@@ -96,6 +103,7 @@ void HelloTasks::ReconcileRank(const WorkerState& worker,
   gangs_.of(job.job().job_id())
       .Progress(std::min(status->step(), Jobs::LastStep(job)), turn_.mono());
   if (status->running()) {
+    // The stop may have gone down with the old stream; a second one changes nothing.
     ends_.SendStop(job, rank);
   }
 }

@@ -68,6 +68,8 @@ v1::CoordinatorMessage DeleteMessage(const std::string& job_id,
 }  // namespace
 
 std::string FolderOn(const v1::Worker& worker, const v1::Checkpoint& checkpoint) {
+  // Only the part below the root is the same for all: workers may mount one root at different
+  // paths.
   const std::string part = absl::StrCat("/", checkpoint.job_id(), "/e", checkpoint.epoch(), "/");
   const size_t at = checkpoint.path().rfind(part);
   if (at == std::string::npos || worker.checkpoint_root().empty()) {

@@ -45,10 +45,12 @@ void Checkpoints::Announced(const WorkerState& worker,
                             }),
              kept.end());
   *kept.Add() = checkpoint;
+  // Newest first, by swaps, as a repeated field has no insert.
   for (int i = kept.size() - 1; i > 0; --i) {
     kept.SwapElements(i, i - 1);
   }
   job.NameNewest();
+  // A new checkpoint is progress: what failed before does not count against the next failure.
   job.set_restarts(0);
   job.checkpoint_time = turn_.mono();
   turn_.effects().checkpoint_writes.push_back({view.job_id(), announcement.seconds()});
@@ -67,6 +69,7 @@ void Checkpoints::Prune(JobState& job) {
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
   const int keep = spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
   auto& kept = job.checkpoints();
+  // At least one is kept, so the newest, at 0, never goes: it is what the job resumes from.
   for (int i = kept.size() - 1; i >= keep; --i) {
     folders_.Drop(kept[i]);
     kept.erase(kept.begin() + i);

@@ -37,6 +37,7 @@ void Deadlines::CheckStop(JobState& job) {
       const std::string reason = absl::StrCat("resources.time_limit of ", limit, " s is used up");
       ends_.Stop(job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, "coordinator", "time_limit",
                  reason, false);
+      // Stop ends a job at once if none of its ranks is left; then there is no stop to mark.
       if (job.state() == v1::JOB_STATE_CANCELLING) {
         job.gang().EndInFailure(true);
       }
@@ -62,6 +63,7 @@ void Deadlines::CheckStart(JobState& job) {
   if (why.empty()) {
     return;
   }
+  // The reason is noted before the kill: when no rank is to blame, JudgeGang takes it from there.
   states_.Transition(job, v1::JOB_STATE_RECOVERING, "coordinator", kGangNotFormed, why);
   job.gang().SayWhy(kGangNotFormed, why);
   ends_.Kill(job, why);
@@ -74,9 +76,11 @@ void Deadlines::CheckKills(JobState& job) {
   const Gang& gang = gangs_.of(job.job().job_id());
   const bool again = gang.KillIsDue(turn_.mono());
   const bool over = gang.KillTimedOut(turn_.mono(), options_.kill_timeout);
+  // LoseRank below may end the gang, and with it this state.
   for (int i = 0; i < job.record().ranks_size() && HasGang(job.state()); ++i) {
     const v1::RankRecord& rank = job.record().ranks(i);
     const WorkerState& worker = workers_.at(rank.worker_id());
+    // Nobody can be asked without a stream; liveness decides about that worker.
     if (rank.gone() || worker.connection == 0) {
       continue;
     }
@@ -84,6 +88,7 @@ void Deadlines::CheckKills(JobState& job) {
       // The worker is alive but cannot prove the process gone. The job must not hang for it; the
       // worker is not used again.
       const v1::Job& view = job.job();
+      // Fenced, so that the task's late exit is recognised and makes the worker healthy again.
       workers_.Fence(worker, {view.job_id(), view.epoch()}, turn_.mono());
       workers_.MarkUnhealthy(worker, absl::StrCat("does not confirm the kill of ", view.job_id(),
                                                   " epoch ", view.epoch()));

@@ -39,6 +39,7 @@ void Gang::KillSent(absl::Duration now) {
 
 void Gang::HeardPhase(int ranks, int rank, const std::string& phase, absl::Duration now) {
   if (phases_.empty()) {
+    // Ranks that say nothing at all are measured from the start of the gang.
     phases_.assign(static_cast<size_t>(ranks), {"", started_});
   }
   Phase& known = phases_[static_cast<size_t>(rank)];
@@ -47,6 +48,8 @@ void Gang::HeardPhase(int ranks, int rank, const std::string& phase, absl::Durat
   }
   known.name = phase;
   known.since = now;
+  // Any phase behind the rendezvous proves that the rank was there: heartbeats may skip a short
+  // one.
   if (!phase.empty() && phase != kLoading) {
     known.met = std::min(known.met, now);
   }
@@ -55,6 +58,8 @@ void Gang::HeardPhase(int ranks, int rank, const std::string& phase, absl::Durat
 std::string Gang::WhyNotFormed(const v1::JobRecord& record,
                                const CoreOptions& options,
                                absl::Duration now) const {
+  // The time for meeting runs from the last rank's arrival: up to then the others wait for it
+  // rightly, and only loading_timeout bounds it.
   absl::Duration all_met = -absl::InfiniteDuration();
   for (const Phase& phase : phases_) {
     all_met = std::max(all_met, phase.met);
@@ -88,6 +93,8 @@ double Gang::EnergySince(int rank, double counter) {
     return 0.0;
   }
   const auto [seen, first] = energy_seen_.try_emplace(rank, counter);
+  // A counter that fell began again with its driver or machine. What it missed is unknown, and a
+  // negative sum would take energy away.
   const double joules = first ? 0.0 : std::max(0.0, counter - seen->second);
   seen->second = counter;
   return joules;

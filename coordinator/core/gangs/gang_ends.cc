@@ -31,6 +31,8 @@ void GangEnds::Stop(JobState& job,
         all_reached &&
         (rank.gone() || (worker.connection != 0 && !liveness_.Silent(worker, turn_.mono())));
   }
+  // A step past the checkpoint that the gang started from was done, even if its report has not
+  // arrived yet: then there is something to save.
   const bool nothing_to_save =
       job.state() == v1::JOB_STATE_STARTING && all_reached &&
       gangs_.of(job.job().job_id()).step() <= job.job().checkpoint().step();
@@ -45,11 +47,14 @@ void GangEnds::Stop(JobState& job,
       SendStop(job, i);
     }
   }
+  // All ranks may be gone already (a job that waits in RECOVERING): then no exit will come that
+  // moves it on.
   Settle(job);
 }
 
 void GangEnds::Kill(JobState& job, const std::string& why) {
   job.gang().Kill(why);
+  // Stored, so that a coordinator that dies now repeats the kill when the workers dial in again.
   jobs_.Mark(job, true);
   for (int i = 0; i < job.record().ranks_size(); ++i) {
     SendStop(job, i);
@@ -62,6 +67,8 @@ void GangEnds::SendStop(JobState& job, int rank) {
   if (!job.record().has_stop() || record.gone()) {
     return;
   }
+  // A worker without a stream gets nothing (Turn::Send); its next Hello asks for this again
+  // (HelloTasks).
   v1::CoordinatorMessage message;
   if (stop.kill()) {
     gangs_.of(job.job().job_id()).KillSent(turn_.mono());
@@ -109,6 +116,8 @@ void GangEnds::LoseRankOn(const WorkerState& worker, const std::string& why) {
 
 void GangEnds::Dying(JobState& job, int rank, const v1::TaskDying& dying) {
   if (job.gang().Dying(rank, dying, turn_.now())) {
+    // The others are killed now: until the worker has proved that the whole process group is gone,
+    // some time passes, and they hang in a collective meanwhile.
     Settle(job);
   }
 }
@@ -130,6 +139,8 @@ void GangEnds::Exited(const WorkerState& worker,
 
 bool GangEnds::MayRestart(JobState& job) {
   const v1::ResourceSpec& spec = job.job().spec().resources();
+  // Counted first, compared afterwards. Only a checkpoint or a resume takes it back, so these are
+  // failures in a row.
   job.set_restarts(job.job().restarts() + 1);
   jobs_.Mark(job, true);
   return job.job().restarts() <=
@@ -157,6 +168,7 @@ void GangEnds::Finish(JobState& job,
                       const std::string& code,
                       const std::string& reason) {
   if (to == v1::JOB_STATE_SUCCEEDED && job.state() == v1::JOB_STATE_STARTING) {
+    // STARTING has no edge to SUCCEEDED, and a checkpoint may be of the last step already.
     states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "finished", "no step was left to do");
   }
   states_.Transition(job, to, "trainer", code, reason);
@@ -169,11 +181,15 @@ void GangEnds::SettleRunning(JobState& job) {
     if (AllGone(job.record())) {
       Finish(job, v1::JOB_STATE_SUCCEEDED, "finished", "all steps are done");
     } else {
+      // One that hangs in its exit is killed when the grace is over. Calls repeat, the earliest
+      // deadline stays.
       gangs_.of(job.job().job_id()).EndBy(turn_.mono() + Grace(job.job()));
     }
     return;
   }
   const bool broken = AnyBroken(job.record());
+  // Ranks that left in order count, too, although nobody here asked them to: a SIGTERM from outside
+  // makes the whole gang save and leave.
   const bool left = std::any_of(ranks.begin(), ranks.end(), [](const v1::RankRecord& rank) {
     return rank.gone() && !Finished(rank);
   });
@@ -184,10 +200,13 @@ void GangEnds::SettleRunning(JobState& job) {
 
 void GangEnds::Recover(JobState& job) {
   const Verdict verdict = JudgeGang(job.record());
+  // Final only with all ranks gone: a later exit may explain the end better. Else RECOVERING waits
+  // for them, and SettleRecovering decides.
   if (AllGone(job.record()) && verdict.exit_class == ExitClass::kFatal) {
     Finish(job, v1::JOB_STATE_FAILED, verdict.code, verdict.message);
     return;
   }
+  // Lost workers and stops from outside are not the trainer's failures: they may repeat for ever.
   if (AllGone(job.record()) && !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
       !MayRestart(job)) {
     Finish(job, v1::JOB_STATE_FAILED, "max_restarts",
@@ -198,11 +217,14 @@ void GangEnds::Recover(JobState& job) {
   recoveries_.NoteFault(job, verdict);
   states_.Transition(job, v1::JOB_STATE_RECOVERING, verdict.actor, verdict.code, verdict.message);
   if (AllGone(job.record())) {
+    // No stop under way and all ranks gone: that is what ReadyToRestart asks for.
     job.gang().ClearStop();
     return;
   }
   job.gang().SayWhy(verdict.code, verdict.message);
   gangs_.of(job.job().job_id()).EndBy(turn_.mono() + Grace(job.job()));
+  // Peers of a broken rank hang in a collective, and closing connections does not wake them. Where
+  // no rank is broken, the others are about to leave by themselves, within the grace.
   if (AnyBroken(job.record())) {
     Kill(job, verdict.message);
   }
@@ -215,6 +237,7 @@ void GangEnds::SettleRecovering(JobState& job) {
     }
     return;
   }
+  // This end was judged already; a second time would count the failure twice.
   if (!job.record().has_stop()) {
     return;
   }
@@ -223,6 +246,8 @@ void GangEnds::SettleRecovering(JobState& job) {
     Finish(job, v1::JOB_STATE_FAILED, verdict.code, verdict.message);
     return;
   }
+  // kFinished: rank 0 has done all steps after all. RECOVERING has no edge to SUCCEEDED; the next
+  // epoch finds nothing left to do and ends so (Finish).
   const bool counts = !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
                       verdict.exit_class != ExitClass::kFinished;
   if (counts && !MayRestart(job)) {
@@ -232,6 +257,7 @@ void GangEnds::SettleRecovering(JobState& job) {
     return;
   }
   recoveries_.NoteFault(job, verdict);  // by now it may be known better who was first
+  // From here on ReadyToRestart holds: the next plan starts the next epoch or queues the job.
   job.gang().ClearStop();
   job.set_reason(verdict.code, absl::StrCat(verdict.message, "; all ranks are gone"));
   jobs_.Mark(job, true);
@@ -246,7 +272,10 @@ void GangEnds::SettleStopping(JobState& job) {
     return;
   }
   const Verdict verdict = JudgeGang(job.record());
+  // A copy: a state without a gang clears the record's own.
   const v1::StopRecord stop = job.record().stop();
+  // How the trainer ended goes before what it was asked for: a job that is done, or that would fail
+  // again in the same way, is neither paused nor queued.
   if (verdict.exit_class == ExitClass::kFinished) {
     Finish(job, v1::JOB_STATE_SUCCEEDED, "finished", "all steps are done");
     return;
@@ -261,6 +290,7 @@ void GangEnds::SettleStopping(JobState& job) {
   if (failed || verdict.lost) {
     absl::StrAppend(&reason, "; ended at the last checkpoint: ", verdict.message);
   }
+  // Set when the time limit ran out: nobody asked for this stop.
   if (stop.fail()) {
     Finish(job, v1::JOB_STATE_FAILED, stop.reason_code(), reason);
   } else if (job.state() == v1::JOB_STATE_CANCELLING) {
@@ -273,6 +303,7 @@ void GangEnds::SettleStopping(JobState& job) {
                          "resumed by the user");
     }
   } else if (failed && !MayRestart(job)) {
+    // Requeued, it would start again by itself: its failures on the way out count.
     Finish(job, v1::JOB_STATE_FAILED, "max_restarts", reason);
   } else {
     Finish(job, v1::JOB_STATE_QUEUED, stop.reason_code(), reason);

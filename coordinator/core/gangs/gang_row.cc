@@ -50,6 +50,7 @@ void GangRow::Applied(int rank, int64_t seq) {
 
 bool GangRow::Dying(int rank, const v1::TaskDying& dying, Now now) {
   v1::RankRecord& record = *row_.mutable_ranks(rank);
+  // After our own kill a death explains nothing.
   if (record.has_dying() || row_.stop().kill()) {
     return false;
   }
@@ -62,12 +63,15 @@ void GangRow::Exited(int rank, const v1::TaskExit& exit, Now now) {
   v1::RankRecord& record = *row_.mutable_ranks(rank);
   *record.mutable_exit() = exit;
   record.set_gone(true);
+  // Dying told already when the fault began, and earlier than the exit can.
   if (!record.has_dying()) {
     SetFault(record, Before(now, absl::Seconds(exit.silent_seconds())));
   }
   const v1::ExitReason reason = exit.exit().reason();
   // One that was dying before we killed it is the cause, not a consequence.
   const bool own_death = exit.before_kill() && reason == v1::EXIT_REASON_KILLED;
+  // What ranks end with because of a kill: the signal itself, or peers that are gone. With any
+  // other reason the fault is their own, whatever we sent.
   record.set_killed_by_us(row_.stop().kill() && !record.has_dying() && !own_death &&
                           (reason == v1::EXIT_REASON_KILLED || reason == v1::EXIT_REASON_ABORTED ||
                            reason == v1::EXIT_REASON_COMM ||
@@ -86,6 +90,7 @@ void GangRow::Lost(int rank, const std::string& why, Now last_seen) {
 
 void GangRow::Stop(v1::ControlBit bit, const std::string& code, const std::string& reason) {
   row_.mutable_stop()->set_control_bit(bit);
+  // Only the time limit sets it, after this call. A stop that comes later replaces it.
   row_.mutable_stop()->set_fail(false);
   SayWhy(code, reason);
 }

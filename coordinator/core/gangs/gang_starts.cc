@@ -12,7 +12,9 @@ namespace hearth::coordinator {
 
 void GangStarts::Start(JobState& job, const std::vector<std::string>& workers) {
   HEARTH_CHECK(AllGone(job.record()), "a gang starts only when the ranks of the last one are gone");
+  // Left keys would send the new ranks to addresses of processes that are gone.
   rendezvous_.Clear(job.job().job_id(), turn_.effects());
+  // Reads the ranks of the last gang, so it comes before Begin clears them.
   folders_.LookAtRootsOf(job);
   const v1::Job& view = job.job();
   job.BeginEpoch(workers);
@@ -20,6 +22,8 @@ void GangStarts::Start(JobState& job, const std::vector<std::string>& workers) {
   gangs_.Start(view.job_id(), view.checkpoint().step(), turn_.mono());
   for (const std::string& id : workers) {
     const WorkerState& worker = workers_.at(id);
+    // Bound to the incarnation: a daemon that is restarted under this name does not inherit the
+    // rank.
     job.gang().AddRank(id, worker.worker().incarnation());
     workers_.Assign(worker, view.job_id());
   }
@@ -29,6 +33,8 @@ void GangStarts::Start(JobState& job, const std::vector<std::string>& workers) {
       absl::StrCat(
           "epoch ", view.epoch(), " on ", absl::StrJoin(workers, ", "),
           view.has_checkpoint() ? absl::StrCat(" from step ", view.checkpoint().step()) : ""));
+  // Last, as a task carries epoch and ranks. The messages leave after the commit, so no worker ever
+  // runs an epoch that the store does not know.
   for (int i = 0; i < job.record().ranks_size(); ++i) {
     SendStart(job, i);
   }
@@ -84,6 +90,7 @@ void GangStarts::SendStart(JobState& job, int rank) {
   // Longer than the coordinator waits: it knows which rank the others wait for.
   task.set_gather_seconds(2 * absl::ToDoubleSeconds(options_.loading_timeout));
   task.set_threads(std::max(1, threads > 0 ? threads : host.device().threads()));
+  // Newest first: the first one is what the gang resumes from.
   for (const v1::Checkpoint& checkpoint : job.record().checkpoints()) {
     if (task.resume_path().empty()) {
       task.set_resume_path(FolderOn(host, checkpoint));

@@ -10,6 +10,8 @@ namespace hearth::coordinator {
 
 absl::Duration Recoveries::Age(const v1::Moment& moment,
                                const google::protobuf::Timestamp& time) const {
+  // By the monotonic clock, also over a restart of the coordinator; by the wall clock if the
+  // machine has booted since.
   return TimeSince(moment, turn_.now()).value_or(turn_.wall() - FromProto(time));
 }
 
@@ -51,6 +53,7 @@ void Recoveries::NoteRecovered(JobState& job, int64_t step) {
   if (!recovery.has_fault_time() || recovery.seconds() > 0.0) {
     return;
   }
+  // Not 0: seconds > 0 is what tells a recovery that is over from one under way.
   recovery.set_seconds(std::max(
       0.001, absl::ToDoubleSeconds(Age(job.record().recovery_since(), recovery.fault_time()))));
   recovery.set_step(step - 1);

@@ -21,6 +21,8 @@ std::vector<StragglerWatch::Change> StragglerWatch::Review(absl::Duration now) {
     const double ratio = rank.seconds / median;
     const bool slow = ratio >= kSlowRatio && rank.seconds - median >= kLeastSeconds;
     rank.slow_since = slow ? std::min(rank.slow_since, now) : absl::InfiniteDuration();
+    // Named at one ratio and cleared at a lower one, so that a rank between them does not come and
+    // go.
     if (rank.named ? ratio < kFairRatio : now - rank.slow_since >= kPersists) {
       rank.named = !rank.named;
       changes.push_back({static_cast<int>(i), ratio, rank.named});
@@ -33,6 +35,7 @@ double StragglerWatch::MedianOfOthers(size_t rank) const {
   std::vector<double> others;
   others.reserve(ranks_.size());
   for (size_t i = 0; i < ranks_.size(); ++i) {
+    // No median before every other rank has said how long it works.
     if (i != rank && ranks_[i].seconds <= 0) {
       return 0;
     }

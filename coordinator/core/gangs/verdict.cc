@@ -32,6 +32,8 @@ int RankOf(const v1::JobRecord& record, int64_t epoch, const v1::Worker& worker)
   if (epoch != record.job().epoch()) {
     return -1;
   }
+  // The name alone is not enough: a daemon that was restarted under it has none of the tasks of the
+  // one before.
   for (int i = 0; i < record.ranks_size(); ++i) {
     const v1::RankRecord& rank = record.ranks(i);
     if (rank.worker_id() == worker.worker_id() && rank.incarnation() == worker.incarnation()) {
@@ -56,6 +58,8 @@ Verdict JudgeGang(const v1::JobRecord& record) {
   verdict.code = "trainer_stopped";
   verdict.message = "the trainer left on request";
   verdict.actor = "trainer";
+  // Rank 0 writes and announces the final checkpoint. Once it has finished, nothing that happens to
+  // the others takes that back.
   if (ranks.empty() || Finished(ranks[0])) {
     verdict.exit_class = ExitClass::kFinished;
     verdict.code = "finished";
@@ -68,6 +72,7 @@ Verdict JudgeGang(const v1::JobRecord& record) {
   int best = 0;
   for (int i = 0; i < ranks.size(); ++i) {
     const v1::RankRecord& rank = ranks[i];
+    // The exit says more than the first word of dying; both name the same death.
     const v1::TrainerExit& end = rank.has_exit() ? rank.exit().exit() : rank.dying();
     const ExitRow& row = ExitRowOf(end.reason());
     if (!rank.gone() && !rank.has_dying()) {

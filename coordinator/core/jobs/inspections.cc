@@ -47,6 +47,7 @@ void Inspections::Done(const InspectionDone& command) {
   }
   const absl::StatusCode code = command.status.code();
   if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded) {
+    // The worker left or did not answer: a reason to ask again soon, not to fail the job.
     job->inspect_until = turn_.mono() + absl::Seconds(2);
     return;
   }

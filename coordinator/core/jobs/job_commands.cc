@@ -34,6 +34,8 @@ std::vector<CommandRow> JobCommands::Rows() {
 
 void JobCommands::Create(const CreateJob& command) {
   if (command.answered) {
+    // The service saw an earlier answer and left out the checks of the spec. Since then the answer
+    // has expired, so this spec is unchecked.
     turn_.ReplyError(AnswerForgotten());
     return;
   }

@@ -83,6 +83,7 @@ JobState& Jobs::Add(JobState job) {
 void Jobs::Delete(const std::string& job_id, Effects& effects) {
   effects.job_deletes.push_back(job_id);
   waiting_.Remove(job_id);
+  // Its key is a view of the one in jobs_, so it goes first.
   index_.erase(job_id);
   jobs_.erase(job_id);
 }
@@ -90,6 +91,7 @@ void Jobs::Delete(const std::string& job_id, Effects& effects) {
 JobState& Jobs::Keep(JobState job) {
   const std::string id = job.job().job_id();
   const auto kept = jobs_.insert_or_assign(id, std::move(job)).first;
+  // A view of the map's own key, which lives as long as the entry; `id` does not.
   index_[kept->first] = &kept->second;
   return kept->second;
 }
@@ -164,6 +166,7 @@ void Jobs::Transition(JobState& job,
   HEARTH_CHECK(IsLegalTransition(from, to), edge.c_str());
   HEARTH_CHECK(IsReasonCode(code), code.c_str());
   v1::Job& view = *job.row_.mutable_job();
+  // Before the state changes: the time up to now counts as running.
   if (from == v1::JOB_STATE_RUNNING) {
     view.set_running_seconds(RunningSeconds(job, now.monotonic));
   }
@@ -195,12 +198,15 @@ void Jobs::Transition(JobState& job,
   KeepSets(job);
   CountReason(code);
   plan_.Ask();
+  // Last: the event quotes the job as it is now, and its revision becomes the job's.
   AddEvent(job, {"state", actor, code, reason}, from, to, now, effects);
 }
 
 void Jobs::Flush(Effects& effects) {
   for (const auto& [id, durable] : dirty_) {
     if (const auto it = index_.find(id); it != index_.end()) {
+      // Spec or checkpoint may have changed without a transition, and with them its place in the
+      // queue.
       if (durable) {
         KeepSets(*it->second);
       }

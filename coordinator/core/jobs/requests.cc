@@ -10,6 +10,8 @@ namespace hearth::coordinator {
 void Requests::Restore(const std::vector<v1::RequestRecord>& records, absl::Duration now) {
   for (const v1::RequestRecord& record : records) {
     requests_[record.request_id()] = record;
+    // Ages count from this start, because monotonic times of an earlier process mean nothing here.
+    // The order is that of the wall clock.
     order_.push_back({record.request_id(), now});
   }
   std::sort(order_.begin(), order_.end(), [this](const Known& a, const Known& b) {

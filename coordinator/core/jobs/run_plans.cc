@@ -12,6 +12,7 @@ void PlanRun(JobState& job) {
   if (plan.has_value()) {
     plan->set_epoch(view.epoch());
     const v1::JobPlan& before = job.record().plan();
+    // The plan is that of the epoch before: what was measured then still counts.
     if (before.has_measured() && spec::PlannedAlike(before, *plan)) {
       *plan->mutable_measured() = before.measured();
     }

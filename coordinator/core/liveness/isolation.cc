@@ -57,6 +57,7 @@ void Isolation::Note() {
 }
 
 void Isolation::NoteEnd(const std::string& actor, const std::string& why) {
+  // Jobs with lost ranks were left out of the plans (ClusterViews::View); now they may start.
   plan_.Ask();
   for (const std::string& id : jobs_.active()) {
     JobState& job = *jobs_.Edit(id);

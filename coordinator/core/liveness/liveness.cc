@@ -41,6 +41,8 @@ Liveness::Liveness(const CoreOptions& options, absl::Duration start)
 void Liveness::NoticeGap(absl::Duration before, absl::Duration now) {
   const absl::Duration gap = now - before;
   if (gap > kStall) {
+    // Nobody was heard because nobody listened (SIGSTOP, a suspended machine, a disk that hung), so
+    // that silence must not count.
     quiet_from_ = now;
     quiet_until_ = std::max(quiet_until_,
                             now + (gap > kLongStall ? options_.reattach_grace : options_.silence));
@@ -81,6 +83,7 @@ void Liveness::Witnesses::Add(const WorkerState& worker) {
   const auto later = [&worker](absl::Duration& last_seen) {
     last_seen = std::max(last_seen, worker.last_seen);
   };
+  // A worker on the coordinator's own machine is heard without any network, so it proves none.
   if (!worker.local) {
     later(anywhere_);
   }
@@ -183,6 +186,8 @@ Liveness::Cause Liveness::CauseOf(const WorkerState& worker,
   if (just_back) {
     return Cause::kUnclear;
   }
+  // Already lost, so not counted above, but silent together with this one: else a cut that shows
+  // worker by worker would pass for single losses.
   for (const Loss& loss : recent_losses_) {
     if (joins(loss.last_seen)) {
       hosts.insert(loss.host);
@@ -193,6 +198,8 @@ Liveness::Cause Liveness::CauseOf(const WorkerState& worker,
   if (fallen < kIsolationWorkers) {
     return Cause::kGone;
   }
+  // Those that answer sit on the coordinator's machine. That they do shows nothing of the others,
+  // but for the exceptions in the header.
   if (local_answers && (hosts.size() < 2 || 2 * fallen <= known || worker.ended_by_peer)) {
     return Cause::kGone;
   }
@@ -202,6 +209,8 @@ Liveness::Cause Liveness::CauseOf(const WorkerState& worker,
 void Liveness::NoteLoss(const WorkerState& worker, absl::Duration now) {
   recent_losses_.push_back({worker.worker().worker_id(), worker.last_seen, worker.worker().host()});
   absl::Duration kept = now - kRecentLoss;
+  // As long as others may still dial in after an isolation, its own losses are still needed
+  // (CauseOf, NoteReturn).
   if (now < contact_until_) {
     kept = std::min(kept, isolation_from_ - kTogether);
   }
@@ -245,6 +254,8 @@ Liveness::Change Liveness::ReviewIsolation(const WorkerMap& workers, absl::Durat
     return Change::kNone;
   }
   if (now >= isolated_until_) {
+    // Workers that were silent up to now are lost without another isolation (CauseOf): the same
+    // silence would begin the next one at once, for ever.
     isolation_mark_ = now;
     EndIsolation(now);
     return Change::kRanOut;

@@ -8,12 +8,14 @@
 namespace hearth::coordinator {
 
 void SilentWorkers::Check() {
+  // While cut off nobody is lost. When contact is just back, the rest gets time to dial in.
   if (isolation_.Review()) {
     return;
   }
   std::vector<const WorkerState*> silent;
   std::optional<Liveness::Returns> returns;
   for (const auto& [id, worker] : workers_.all()) {
+    // Idle and without a stream: nothing to recover and nothing to close, it is merely offline.
     if (!worker.lost && turn_.mono() - worker.last_seen >= liveness_.Patience(worker) &&
         !InQuiet(worker, returns) && (!worker.job_id.empty() || worker.connection != 0)) {
       silent.push_back(&worker);

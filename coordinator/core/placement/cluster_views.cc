@@ -26,11 +26,13 @@ ClusterView ClusterViews::View() const {
     out.usable = Usable(worker);
     const bool wanted =
         !worker.worker().cordoned() && !worker.worker().draining() && !worker.Unhealthy();
+    // Gone so briefly that jobs wait for it, instead of being told that too few workers exist.
     out.expected =
         !out.usable && wanted &&
         turn_.mono() - std::max(worker.gone_since, worker.last_seen) < options_.return_grace;
     out.draining = worker.worker().draining();
     out.unhealthy = worker.Unhealthy();
+    // A fenced task still holds the device, although no job here has the worker.
     out.busy_with = !worker.foreign.empty() ? worker.foreign.begin()->first.first : worker.job_id;
     out.idle_since = worker.idle_since;
     view.workers.push_back(std::move(out));
@@ -39,6 +41,8 @@ ClusterView ClusterViews::View() const {
   for (const std::string& id : jobs_.active()) {
     const JobState& job = jobs_.at(id);
     const auto& ranks = job.record().ranks();
+    // Not in the plan: its lost ranks may train on behind the cut, and two epochs would run at
+    // once.
     const bool held = isolated && ReadyToRestart(job.record()) &&
                       std::any_of(ranks.begin(), ranks.end(),
                                   [](const v1::RankRecord& rank) { return rank.lost(); });
@@ -75,9 +79,11 @@ void ClusterViews::AddJob(const JobState& job, ClusterView& view) const {
   out.workers.assign(job.job().workers().begin(), job.job().workers().end());
   out.started = gangs_.of(job.job().job_id()).started();
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
+  // A job without periodic checkpoints has no better moment to be moved than now.
   out.at_checkpoint = (spec.has_every_steps() && spec.every_steps() == 0) ||
                       turn_.mono() - job.checkpoint_time < kCheckpointFresh;
   out.movable = job.state() == v1::JOB_STATE_RUNNING;
+  // A requeue saves first, and for that every rank has to answer.
   for (const v1::RankRecord& rank : job.record().ranks()) {
     const WorkerState& worker = workers_.at(rank.worker_id());
     out.movable = out.movable && !rank.gone() && worker.connection != 0 &&

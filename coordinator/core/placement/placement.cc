@@ -58,6 +58,7 @@ void Placement::Schedule() {
 
 void Placement::Start(const StartDecision& decision) {
   JobState& job = *jobs_.Edit(decision.job_id);
+  // Paths are checked before the first start alone: a job that recovers has run with them.
   if (job.record().paths_checked() || job.state() != v1::JOB_STATE_QUEUED) {
     starts_.Start(job, decision.workers);
     return;

@@ -43,6 +43,7 @@ void KeyValues::Wait(const AgentKvWait& command) {
 void KeyValues::Answer(const JobState& job, int rank, v1::KvValue value) {
   const v1::RankRecord& record = job.record().ranks(rank);
   const WorkerState* worker = workers_.Find(record.worker_id());
+  // The process that had this rank is gone; its successor under the same name did not ask.
   if (worker == nullptr || worker->worker().incarnation() != record.incarnation()) {
     return;
   }

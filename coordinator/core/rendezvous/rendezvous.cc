@@ -99,11 +99,14 @@ void Rendezvous::ForgetCheckpoints(const std::string& job_id,
   if (space == spaces_.end()) {
     return;
   }
+  // Under these keys the ranks met while they wrote their parts
+  // (worker/trainer/checkpoint/shards.cc). A checkpoint that is recorded needs them no more.
   const std::string prefix = absl::StrCat("checkpoint/", epoch, "/");
   auto& values = space->second.values;
   for (auto it = values.lower_bound(prefix);
        it != values.end() && absl::StartsWith(it->first, prefix);) {
     const std::string rest = it->first.substr(prefix.size());
+    // Steps are compared as numbers: as text, 10 would come before 9.
     int64_t of_step = 0;
     if (!absl::SimpleAtoi(rest.substr(0, rest.find('/')), &of_step) || of_step > step) {
       ++it;
@@ -123,6 +126,7 @@ void Rendezvous::Clear(const std::string& job_id, Effects& effects) {
   if (space == spaces_.end()) {
     return;
   }
+  // Only values are stored. Waits and refusals live in this process alone.
   if (!space->second.values.empty()) {
     effects.kv_clears.push_back(job_id);
   }

@@ -53,11 +53,13 @@ void Reports::Take(const AgentReport& command) {
       Apply(*worker, *job, rank, report);
     }
   }
+  // It leaves after the commit, as all messages do: only then may the worker forget the report.
   Ack(*worker, report.job_id(), report.epoch(), report.rank(),
       job->record().ranks(rank).applied_seq());
 }
 
 absl::Status Reports::Check(const JobState& job, const v1::TaskReport& report) {
+  // A step beyond the end would stay the newest, and every true one would look like a repetition.
   const int64_t last = Jobs::LastStep(job);
   if (report.has_step() && (report.step().step() < 1 || report.step().step() > last)) {
     return FieldError("report.step.step", report.step().step(), last);
@@ -74,6 +76,8 @@ absl::Status Reports::Check(const JobState& job, const v1::TaskReport& report) {
 
 void Reports::TakeStale(const WorkerState& worker, const v1::TaskReport& report) {
   const TaskKey key{report.job_id(), report.epoch()};
+  // Nothing of it is applied. It is acknowledged all the same, or it would fill the worker's buffer
+  // for ever.
   Ack(worker, report.job_id(), report.epoch(), report.rank(), report.seq());
   const bool foreign = worker.foreign.count(key) > 0;
   if (foreign && report.has_exit()) {

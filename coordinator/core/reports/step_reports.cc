@@ -41,6 +41,8 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
   if (rank != 0) {
     return;
   }
+  // RunInfo opens the epoch, unless the worker's bounded buffer has lost it: then the first step
+  // does.
   OpenEpoch(job, step.step() - 1);
   const v1::Job& view = job.job();
   gangs_.of(view.job_id()).Progress(step.step(), turn_.mono());
@@ -98,6 +100,7 @@ void StepReports::OpenEpoch(JobState& job, int64_t start_step) {
   }
   job.gang().OpenEpoch();
   gangs_.of(job.job().job_id()).ForgetEnergy();
+  // For its side effect: the counters are read now, so the first step pays only for itself.
   EnergyOfOtherRanks(job);
   const v1::Job& view = job.job();
   const int64_t expected = view.checkpoint().step();
@@ -106,6 +109,7 @@ void StepReports::OpenEpoch(JobState& job, int64_t start_step) {
         job, "warning", "trainer",
         absl::StrCat("was to resume from step ", expected, " but starts from step ", start_step));
   }
+  // These steps are done again. Readers drop theirs at this record, so each step counts once.
   if (start_step < view.step()) {
     v1::MetricRecord record;
     record.mutable_rewind()->set_epoch(view.epoch());

@@ -190,6 +190,7 @@ void Workers::Assign(const WorkerState& worker, const std::string& job_id) {
 
 void Workers::Release(const WorkerState& worker, const std::string& job_id, absl::Duration now) {
   WorkerState& mine = Mine(worker);
+  // Only if it is still this job's: a late release must not free a worker that runs another one.
   if (mine.job_id == job_id) {
     mine.job_id.clear();
     mine.idle_since = now;
@@ -246,6 +247,7 @@ v1::WorkerRecord& Workers::Edit(const WorkerState& worker) {
 
 void Workers::Delete(const std::string& worker_id, Effects& effects) {
   effects.worker_deletes.push_back(worker_id);
+  // Both look up by views of the key in workers_, so they go first.
   dirty_.erase(worker_id);
   index_.erase(worker_id);
   workers_.erase(worker_id);

@@ -229,6 +229,7 @@ absl::StatusOr<Admitted> Gate::AdmitReader(std::string_view authorization,
 }
 
 absl::Status Gate::FindToken(std::string_view secret, Admitted& admitted) const {
+  // The store has hashes alone, and how long a search among hashes takes tells nothing of a secret.
   const std::string sha256 = Sha256Of(secret);
   if (const TokenPtr token = view_.identity().FindSecret(sha256); token != nullptr) {
     return UseToken(token, admitted);
@@ -275,6 +276,7 @@ absl::Status Gate::StillValid(const TokenPtr& token) const {
   if (token == nullptr) {
     return absl::OkStatus();  // local tokens hold as long as this process
   }
+  // Another token under the same name: the caller's was revoked, and one was made again.
   if (view_.identity().Find(token->name()) != token) {
     return Unauthenticated("UNKNOWN_TOKEN",
                            absl::StrCat("the token ", token->name(), " was revoked"));
@@ -291,6 +293,8 @@ absl::Status Gate::Refuse(const absl::Status& status, const Origin& origin) {
   int64_t left_out = 0;
   {
     absl::MutexLock lock(&mu_);
+    // A stranger who tries tokens must not fill the audit log. Beyond the rate refusals are
+    // counted, and the next one that is written says how many there were.
     const absl::Duration now = clock_.Monotonic();
     refusals_allowed_ = std::min(
         kRefusalsBurst,

@@ -124,6 +124,8 @@ BufferId AddGradient(const BlockScope& scope, const WorkRow& row, PlanBuilder& o
   Lifetime life = row.life;
   const BufferId* const handle = &row.id(out.ids(), 0);
   ForEachActivation(scope, [&](const ActivationRow& lies, const std::vector<PlacedBlock>& places) {
+    // An activation that lies in this buffer is written in the forward pass: it has to exist by
+    // then.
     if (lies.StandsIn(scope.options) && &lies.stand_in(out.ids(), 0) == handle) {
       life.first = std::min(life.first, scope.time.Forward(places.front().number));
     }
