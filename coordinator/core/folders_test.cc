@@ -144,6 +144,25 @@ TEST_F(FoldersTest, WhatTheJobHasLeftBehind_IsRemoved) {
       << "recorded ones stay, and all of the running epoch";
 }
 
+// The wall clock stood wrong when the job ran: times of files say nothing. The rest of a write goes
+// once it has not changed for a while, and what may be a whole checkpoint waits for a person.
+TEST_F(FoldersTest, RestOfAWrite_WhenTheWallClockJumped_IsRemovedOnceItStaysTheSame) {
+  h_.now.wall -= absl::Hours(24);
+  TwoEpochs();
+  LookAgain();
+  h_.now.wall += absl::Hours(24);
+  v1::CheckpointFolder rest = Folder("job", 1, 25, kTemporary);
+  const v1::CheckpointFolder whole = Folder("job", 1, 20);
+  h_.now.wall -= absl::Hours(24);
+  EXPECT_THAT(List("a", {whole, rest}), IsEmpty());
+  h_.Pass(absl::Seconds(46), {"a"});
+  rest.set_bytes(200);
+  EXPECT_THAT(List("a", {whole, rest}), IsEmpty()) << "somebody writes it";
+  h_.Pass(absl::Seconds(46), {"a"});
+  EXPECT_THAT(List("a", {whole, rest}), ElementsAre("/ck/job/e1/step-25.tmp-7"));
+  EXPECT_THAT(Removals(Prune(false)), ElementsAre("/ck/job/e1/step-20"));
+}
+
 TEST_F(FoldersTest, EmptyEpoch_IsRemovedOnlyIfItIsEmptyStill) {
   TwoEpochs();
   LookAgain();

@@ -141,8 +141,11 @@ absl::StatusOr<std::string> Capture(std::vector<std::string> arguments, absl::Du
   }
   waitpid(pid, nullptr, 0);
   if (!ended) {
-    return absl::DeadlineExceededError(
-        absl::StrCat(arguments[0], " did not end within ", absl::FormatDuration(timeout)));
+    return text.size() < kProbeBytesMax
+               ? absl::DeadlineExceededError(absl::StrCat(arguments[0], " did not end within ",
+                                                          absl::FormatDuration(timeout)))
+               : absl::ResourceExhaustedError(
+                     absl::StrCat(arguments[0], " wrote more than ", kProbeBytesMax, " bytes"));
   }
   return text;
 }

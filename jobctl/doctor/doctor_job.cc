@@ -73,10 +73,12 @@ class Diagnosis {
     for (const v1::StepReport& step : recent_) {
       seconds_ += step.step_seconds();
     }
-    for (const v1::Worker& worker : facts.workers) {
-      const auto& names = job_.workers();
-      if (std::find(names.begin(), names.end(), worker.worker_id()) != names.end()) {
-        gang_.push_back(&worker);
+    for (const std::string& name : job_.workers()) {
+      const auto worker =
+          std::find_if(facts.workers.begin(), facts.workers.end(),
+                       [&name](const v1::Worker& each) { return each.worker_id() == name; });
+      if (worker != facts.workers.end()) {
+        gang_.push_back(&*worker);
       }
     }
   }
@@ -474,9 +476,9 @@ class Diagnosis {
   const v1::RunInfo& info_;
   const bool cuda_;
   std::vector<v1::StepReport> recent_;
-  double seconds_ = 0.0;  // of the recent steps
-  double median_ = 0.0;   // of the recent steps, seconds
-  std::vector<const v1::Worker*> gang_;
+  double seconds_ = 0.0;                 // of the recent steps
+  double median_ = 0.0;                  // of the recent steps, seconds
+  std::vector<const v1::Worker*> gang_;  // rank order; without workers that are not known
   Findings out_;
   bool warned_ = false;
 };

@@ -223,5 +223,16 @@ TEST_F(DoctorJobTest, NotRunning_SaysTheStateAlone) {
   EXPECT_TRUE(AnyFailed(DiagnoseJob(facts_)));
 }
 
+// Reports have the memory of rank 0, and the list of workers its own order.
+TEST_F(DoctorJobTest, AnotherProcessOnTheGpuOfRank0_IsNamedThere) {
+  facts_.workers.insert(facts_.workers.begin(), facts_.workers[0]);
+  facts_.workers[0].set_worker_id("a");
+  facts_.job.add_workers("a");  // rank 1
+  facts_.workers[1].mutable_device_status()->set_memory_used_bytes(31 * kGiB);
+  const std::string text = Text();
+  EXPECT_THAT(text, HasSubstr("GPU of w: 31.0 GiB of memory in use"));
+  EXPECT_THAT(text, Not(HasSubstr("GPU of a: 28.0 GiB of memory in use")));
+}
+
 }  // namespace
 }  // namespace hearth::jobctl

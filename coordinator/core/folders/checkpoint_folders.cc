@@ -18,6 +18,9 @@ namespace {
 constexpr absl::Duration kLookEvery = absl::Minutes(10);
 // A gang that has ended may be followed by others.
 constexpr absl::Duration kAfterGang = absl::Seconds(5);
+// What an interrupted write left has then been listed without a change: nobody writes it. Times of
+// files would not tell where a wall clock has jumped.
+constexpr absl::Duration kRestUnchanged = absl::Seconds(45);
 // A listing that is younger serves a prune as it is.
 constexpr absl::Duration kFresh = absl::Seconds(3);
 // File systems have clocks of their own.
@@ -214,6 +217,7 @@ CheckpointFolders::Leftover CheckpointFolders::JudgeFolder(
     absl::StrAppend(&out.reason, "; changed when this job did not run");
   }
   out.by_itself = ours && (!complete || overtaken);
+  out.rest = !complete;
   return out;
 }
 
@@ -234,23 +238,30 @@ void CheckpointFolders::Listed(const AgentFolders& command) {
   }
   std::vector<v1::CheckpointFolder> kept;
   bool removed = false;
+  bool waits = false;
   for (const v1::CheckpointFolder& folder : command.folders.folders()) {
     // What we would never name so is none of our folders and stays.
     if (static_cast<int>(kept.size()) >= kListedMax || !WellFormed(folder)) {
       continue;
     }
     const Leftover judged = JudgeFolder(folder);
-    if (judged.by_itself) {
+    const bool rest = judged.rest && roots_.Unchanged(uuid, folder, turn_.mono()) >= kRestUnchanged;
+    if (judged.by_itself || rest) {
       RemoveFolder(*worker, folder);
       removed = true;
     } else {
       kept.push_back(folder);
+      waits = waits || judged.rest;
     }
   }
-  roots_.Keep(uuid, std::move(kept));
+  roots_.Keep(uuid, std::move(kept), turn_.mono());
   // More of a long list shows when what could go has gone.
   const bool more = command.folders.truncated() && removed;
-  roots_.LookAt(uuid, more ? absl::ZeroDuration() : kLookEvery, turn_.mono());
+  roots_.LookAt(uuid,
+                more    ? absl::ZeroDuration()
+                : waits ? kRestUnchanged
+                        : kLookEvery,
+                turn_.mono());
 }
 
 std::vector<v1::JobFolder> CheckpointFolders::FoldersOf(const JobState& job) const {
@@ -324,7 +335,7 @@ void CheckpointFolders::PruneRoot(const v1::PruneCheckpointsRequest& request,
       emptied.insert(folder.job_id());
     }
   }
-  roots_.Keep(uuid, std::move(rest));
+  roots_.Keep(uuid, std::move(rest), turn_.mono());
   for (const std::string& id : emptied) {
     const std::string path = absl::StrCat(worker->worker().checkpoint_root(), "/", id);
     turn_.Send(*worker, DeleteMessage(id, path, /*only_if_empty=*/true));

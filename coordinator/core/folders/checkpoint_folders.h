@@ -60,6 +60,7 @@ class CheckpointFolders {
   struct Leftover {
     bool needed = true;      // recorded, or may be being written
     bool by_itself = false;  // to be removed without being asked
+    bool rest = false;       // of a write or removal: the same once it has not changed for a while
     std::string reason;      // why nobody needs it
   };
 

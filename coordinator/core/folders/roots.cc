@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/errors.h"
+
 namespace hearth::coordinator {
 namespace {
 
@@ -12,6 +15,10 @@ constexpr absl::Duration kLookPause = absl::Seconds(30);
 constexpr absl::Duration kAnswerTime = absl::Minutes(2);
 // ... and is asked again.
 constexpr absl::Duration kAskAgain = absl::Minutes(10);
+
+std::string KeyOf(const v1::CheckpointFolder& folder) {
+  return absl::StrCat(folder.job_id(), "/", folder.epoch(), "/", folder.name());
+}
 
 }  // namespace
 
@@ -81,8 +88,27 @@ bool Roots::TakeAnswer(const std::string& uuid,
   return true;
 }
 
-void Roots::Keep(const std::string& uuid, std::vector<v1::CheckpointFolder> folders) {
-  roots_.at(uuid).folders = std::move(folders);
+void Roots::Keep(const std::string& uuid,
+                 std::vector<v1::CheckpointFolder> folders,
+                 absl::Duration now) {
+  std::map<std::string, Sight> sights;
+  for (const v1::CheckpointFolder& folder : folders) {
+    sights[KeyOf(folder)] = {FromProto(folder.change_time()), folder.bytes(),
+                             now - Unchanged(uuid, folder, now)};
+  }
+  Root& root = roots_.at(uuid);
+  root.folders = std::move(folders);
+  root.sights = std::move(sights);
+}
+
+absl::Duration Roots::Unchanged(const std::string& uuid,
+                                const v1::CheckpointFolder& folder,
+                                absl::Duration now) const {
+  const std::map<std::string, Sight>& sights = roots_.at(uuid).sights;
+  const auto seen = sights.find(KeyOf(folder));
+  const bool same = seen != sights.end() && seen->second.bytes == folder.bytes() &&
+                    seen->second.changed == FromProto(folder.change_time());
+  return same ? now - seen->second.since : absl::ZeroDuration();
 }
 
 }  // namespace hearth::coordinator

@@ -13,6 +13,13 @@
 
 namespace hearth::coordinator {
 
+// How long a folder has looked the same in the listings.
+struct Sight {
+  absl::Time changed;  // by the clock of its file system
+  int64_t bytes = 0;
+  absl::Duration since;
+};
+
 struct Root {
   std::string worker_id;    // that listed it last, or was asked to
   uint64_t connection = 0;  // of the question that is out; 0 = none is
@@ -22,6 +29,7 @@ struct Root {
   std::optional<absl::Time> list_time;  // of the last answer, by the wall clock, for people
   absl::Duration listed = -absl::InfiniteDuration();  // the same moment
   std::vector<v1::CheckpointFolder> folders;
+  std::map<std::string, Sight> sights;  // of these folders, by job, epoch and name
   bool truncated = false;
 };
 
@@ -51,7 +59,11 @@ class Roots {
                   const v1::CheckpointFolders& answer,
                   Now now);
   // What is left of the listing.
-  void Keep(const std::string& uuid, std::vector<v1::CheckpointFolder> folders);
+  void Keep(const std::string& uuid, std::vector<v1::CheckpointFolder> folders, absl::Duration now);
+  // For how long the folder has been listed without a change; 0 = it is new here.
+  absl::Duration Unchanged(const std::string& uuid,
+                           const v1::CheckpointFolder& folder,
+                           absl::Duration now) const;
 
  private:
   std::map<std::string, Root> roots_;

@@ -37,7 +37,7 @@ TEST_F(RootsTest, LookAt_IsDueOnce_AndNotAtOnceAgain) {
   EXPECT_THAT(Due(), ElementsAre("r"));
   const int64_t question = roots_.Ask("r", worker_, now_.monotonic);
   EXPECT_TRUE(roots_.TakeAnswer("r", 7, Answer(question), now_));
-  roots_.Keep("r", {v1::CheckpointFolder()});
+  roots_.Keep("r", {v1::CheckpointFolder()}, now_.monotonic);
   roots_.LookAt("r", absl::ZeroDuration(), now_.monotonic);
   EXPECT_THAT(Due(), IsEmpty());
   now_.monotonic += absl::Seconds(30);
@@ -65,10 +65,30 @@ TEST_F(RootsTest, Question_WhoseStreamEnds_IsAskedAgain) {
 TEST_F(RootsTest, RootThatNobodySees_IsForgotten_UnlessItHoldsFolders) {
   roots_.LookAt("empty", absl::ZeroDuration(), now_.monotonic);
   roots_.LookAt("full", absl::ZeroDuration(), now_.monotonic);
-  roots_.Keep("full", {v1::CheckpointFolder()});
+  roots_.Keep("full", {v1::CheckpointFolder()}, now_.monotonic);
   EXPECT_THAT(Due(/*seen=*/false), IsEmpty());
   EXPECT_EQ(roots_.all().count("empty"), 0u);
   EXPECT_EQ(roots_.all().count("full"), 1u);
+}
+
+TEST_F(RootsTest, Unchanged_CountsFromTheFirstListingThatLooksTheSame) {
+  roots_.LookAt("r", absl::ZeroDuration(), now_.monotonic);
+  v1::CheckpointFolder folder;
+  folder.set_job_id("j-abcde");
+  folder.set_name("step-00000004.tmp-12");
+  folder.set_bytes(100);
+  EXPECT_EQ(roots_.Unchanged("r", folder, now_.monotonic), absl::ZeroDuration());
+  for (int i = 0; i < 2; ++i) {  // a second listing begins nothing again
+    roots_.Keep("r", {folder}, now_.monotonic);
+    now_.monotonic += absl::Seconds(30);
+  }
+  EXPECT_EQ(roots_.Unchanged("r", folder, now_.monotonic), absl::Seconds(60));
+  folder.set_bytes(200);
+  EXPECT_EQ(roots_.Unchanged("r", folder, now_.monotonic), absl::ZeroDuration());
+  roots_.Keep("r", {folder}, now_.monotonic);
+  now_.monotonic += absl::Seconds(1);
+  folder.mutable_change_time()->set_nanos(1);
+  EXPECT_EQ(roots_.Unchanged("r", folder, now_.monotonic), absl::ZeroDuration());
 }
 
 }  // namespace
