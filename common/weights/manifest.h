@@ -38,9 +38,8 @@ bool IsModelFile(std::string_view path);
 // other, the rest side by side. kDataLoss names the first that differs.
 absl::Status CheckSums(Env& env, const std::string& dir, const std::vector<ManifestEntry>& entries);
 
-// Those files of a folder that IsModelFile is true of and MANIFEST.json records a checksum for; for
-// kEma also those of its state. Empty: it has no MANIFEST.json, as folders from elsewhere.
-// kDataLoss: a damaged one.
+// Model files (IsModelFile) of the folder with a checksum in MANIFEST.json; for kEma also those of
+// its state. Empty: it has no MANIFEST.json, as folders from elsewhere. kDataLoss: a damaged one.
 absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(
     Env& env, const std::string& dir, WeightChoice choice = WeightChoice::kStep);
 

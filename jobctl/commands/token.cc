@@ -164,7 +164,7 @@ void SetupCreate(CLI::App& app, Options& options) {
       ->check(CLI::IsMember(RoleNames()));
   app.add_option_function<std::string>(
       "--user", [&request](const std::string& user) { request.set_user(user); },
-      "Whom its calls act for (default: the name of the token)");
+      "User that its calls act as (default: the name of the token)");
   app.add_option_function<std::string>(
       "--worker", [&request](const std::string& worker) { request.set_worker_id(worker); },
       "The only worker that may use it (role worker)");

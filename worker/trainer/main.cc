@@ -279,7 +279,7 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
 
 void AddWriteText(CLI::App& parent, WriteTextOptions& text, int& result) {
   CLI::App& app = *parent.add_subcommand(
-      "write-text", "a text of a checkpoint under hearth-worker (HEARTH_TRAINER_FD)");
+      "write-text", "write a text with a checkpoint; started by hearth-worker (HEARTH_TRAINER_FD)");
   app.add_option("--device", text.device, "cpu | cuda:N")->capture_default_str();
   app.add_option("--threads", text.threads, "CPU threads (default: all)");
   app.add_option("--checkpoint-root", text.checkpoint_root,

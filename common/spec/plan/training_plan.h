@@ -110,7 +110,7 @@ struct TrainingPlanOptions {
   // without training.
   bool store = true;
   // What evaluations read of each target is kept: its negative log-likelihood, and whether no token
-  // is likelier. Of a forward pass alone always, unless what it computes lies elsewhere.
+  // is likelier. Forward-only plans always keep them, unless their weights are in another plan.
   bool scores = false;
 
   bool keeps_scores() const { return scores || (!training && store); }

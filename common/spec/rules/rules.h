@@ -16,7 +16,7 @@ namespace hearth::spec {
 // A model's rules. `sequence_length` 0 = unknown.
 void CheckModelRules(const v1::ModelSpec& model, int64_t sequence_length, Checker& check);
 
-// That the whole shape but vocab is there.
+// Checks that the shape is complete, except for vocab.
 void CheckModelComplete(const v1::ModelSpec& model, Checker& check);
 
 // Every rule of a job but those of its model.

@@ -30,7 +30,7 @@ class WholeGradients {
   virtual absl::Status SumPieces(const kernels::Exec& exec) = 0;
 };
 
-// All beside the tensors.
+// inputs, grad_scale and skip are in the memory of the tensors' device.
 struct UpdateArgs {
   const kernels::StepInputs* inputs = nullptr;  // learning rate, step, and what Scalars() gave
   const float* grad_scale = nullptr;            // multiplies every gradient: the clip
