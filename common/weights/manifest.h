@@ -24,7 +24,7 @@ struct ManifestEntry {
 };
 
 // Version 2: each file has one checksum of any kind, under the kind's key. Version 1, which is read
-// too, knows "sha256" alone.
+// too, knows only "sha256".
 std::string ManifestToJson(int64_t step, const std::vector<ManifestEntry>& files);
 // kDataLoss: of a newer version, not a manifest, or a path that leaves the folder.
 absl::StatusOr<std::vector<ManifestEntry>> ParseManifest(std::string_view text,

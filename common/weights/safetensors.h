@@ -57,7 +57,7 @@ struct TensorEntry {
   std::vector<int64_t> shape;
 };
 
-// Fills `out` with the bytes of tensor `index` from `begin` on. A function of these alone; called
+// Fills `out` with the bytes of tensor `index` from `begin` on. Depends only on these; called
 // from several threads at a time.
 using FillTensor =
     std::function<absl::Status(size_t index, int64_t begin, absl::Span<uint8_t> out)>;

@@ -66,7 +66,7 @@ struct BlockQuantView {
   // Key of the random numbers (purpose is ignored; tensor unique within the model): element e of
   // the rows form has number e, element e of the columns form R C + e.
   RngKey key;
-  // Optional, one beside the tensors: its step and micro_batch stand for the key's.
+  // Optional, one on the tensors' device: its step and micro_batch stand for the key's.
   const StepInputs* position = nullptr;
   // Which signs (kSeeded).
   uint32_t rotation = 0;

@@ -27,11 +27,11 @@ enum class Recompute : uint8_t {
   kNormAct,    // norm outputs and activation functions
   kFfn,        // and the feed-forward projection
   kAttention,  // and q, k, v and attention
-  kBlock,      // and everything else: a layer keeps its input alone
+  kBlock,      // and everything else: a layer keeps only its input
 };
 inline constexpr int kRecomputeCount = 5;
 std::string_view RecomputeName(Recompute recompute);
-// In the order of the levels.
+// The names, in the order of the levels.
 std::vector<std::string_view> RecomputeNames();
 // False when `name` is none of the levels.
 bool ParseRecompute(std::string_view name, Recompute& recompute);
@@ -129,7 +129,7 @@ bool KeepsNarrow(const TrainingPlanOptions& options);
 inline constexpr int64_t kKeptBlock = 32;
 
 // The level of quantised passes: where backward makes columns again, the norms' outputs are made
-// again at each, as their columns alone are quantised then.
+// again at each, as only their columns are quantised then.
 Recompute QuantisedRecompute(const TrainingPlanOptions& options);
 
 // The level of passes, and layers, in BF16: in a job that quantises there is one buffer for all

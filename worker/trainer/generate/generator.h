@@ -47,7 +47,7 @@ struct GeneratorOptions {
   int threads = 1;
   // The GPU to run on, outlives the generator; null: the CPU.
   kernels::CudaContext* cuda = nullptr;
-  // That a pass is launched as one graph. False: launch by launch, to look at one.
+  // Whether a pass is launched as one graph. False: launch by launch, to look at one.
   bool graph = true;
 };
 

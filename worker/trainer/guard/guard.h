@@ -43,7 +43,7 @@ struct GuardOptions {
   int lag = 0;  // newest steps that Limits can be asked to leave out
 };
 
-// A function of the recorded steps alone, so that a replay or another rank decides alike. Judge and
+// Depends only on the recorded steps, so that a replay or another rank decides alike. Judge and
 // Record allocate nothing.
 class Guard {
  public:

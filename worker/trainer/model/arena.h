@@ -61,7 +61,7 @@ class Arena {
 
   spec::TrainingPlan plan_;
   kernels::Device device_;
-  kernels::DType wide_;  // CPU alone
+  kernels::DType wide_;  // only on the CPU
   uint8_t* base_[spec::kMemoryTierCount] = {nullptr, nullptr};
   bool owned_ = false;
 };

@@ -71,7 +71,7 @@ class Engine {
     const int32_t* top = nullptr;
   };
   absl::StatusOr<Scores> ReadScores() const;
-  // Beside the tensors.
+  // On the tensors' device, where the kernels read and write them.
   kernels::StepInputs* step_inputs() const { return step_inputs_; }
   kernels::StepState* step_state() const { return step_state_; }
   // Host memory of a slot that copies to and from those do not wait for. CPU: those themselves.
@@ -94,7 +94,7 @@ class Engine {
   const spec::PrecisionPlan& precision() const { return job_plan_->options.precision; }
   const QuantState& quant() const { return *quant_; }
   int shards() const { return options_.shards; }
-  // Tokens see their own document alone.
+  // Tokens see only their own document.
   bool documents() const { return options_.spec.data().attention() == "document"; }
   // How gradients are reduced; in the order in which backward completes them.
   const std::vector<spec::GradientBucket>& gradient_buckets() const { return buckets_; }

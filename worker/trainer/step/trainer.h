@@ -53,7 +53,7 @@ struct StepResult {
   // What the trainer measured, in the form in which it leaves the rank: learning_rate, tokens,
   // data_pass, weight_quantizations, step_seconds (since the step before, or since its own start
   // where something lay between), data_wait_seconds, comm_seconds (after the last backward pass,
-  // until the ranks' sums are there), comm_bytes. Whoever sends it adds the rest.
+  // until the ranks' sums are there), comm_bytes. The sender adds the rest.
   v1::StepReport report;
 };
 
@@ -158,7 +158,7 @@ class Trainer {
   absl::Status Rewind();
   // Prepares with rank 0's choices of plans on all ranks.
   absl::Status PrepareAlike();
-  // Takes over rank 0's choices; whether any rank had run something with another one.
+  // Takes over rank 0's choices. Returns whether any rank had run something with another one.
   absl::StatusOr<bool> TakePlansOfRank0();
   // The rank's next micro-batch, which must be one of `step`, with its scalars to where the ops
   // read them; `pass` says which it is.
@@ -168,7 +168,7 @@ class Trainer {
   // Until the event's moment is past. Where ranks wait for one another on GPUs, not for ever.
   // `step`: whose moment it is, for errors.
   absl::Status Await(kernels::Event& event, int64_t step);
-  // The same for all that was launched. Of whatever is between steps.
+  // The same for all that was launched. Called between steps.
   absl::Status Drain();
   // A step is launched with nothing in flight ahead of it.
   void NothingAhead();
