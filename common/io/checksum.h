@@ -38,7 +38,7 @@ struct Checksum {
   bool operator==(const Checksum&) const = default;
 };
 
-// Files are read, written and summed in pieces of so many bytes. Part of the format of kXxh3.
+// Files are read, written and summed in pieces of this many bytes. Part of the format of kXxh3.
 inline constexpr int64_t kFileChunkBytes = int64_t{8} << 20;
 
 // kXxh3: XXH3-128 over the XXH3-128 digests (16 bytes each, big-endian) of the file's chunks of

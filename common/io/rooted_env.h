@@ -57,7 +57,7 @@ class RootedEnv : public Env {
   absl::StatusOr<Pinned> Pin(const std::string& path, For use) const;
   // An entry, there or not, of a folder that may be written.
   absl::StatusOr<Pinned> PinEntry(const std::string& path) const;
-  // The same, which is no link.
+  // The same, but refuses a link.
   absl::StatusOr<Pinned> PinFile(const std::string& path) const;
 
   Env& base_;

@@ -41,8 +41,8 @@ struct BlockForm {
   uint64_t* counts = nullptr;
   Rounding rounding = Rounding::kNearest;
   HadamardSigns signs = HadamardSigns::kFixed;
-  // 0: none. 16, 32, 64, 128: groups of so many along K are multiplied by the orthonormal Hadamard
-  // matrix after the signs; K is a multiple of it.
+  // 0: none. 16, 32, 64, 128: groups of this many along K are multiplied by the orthonormal
+  // Hadamard matrix after the signs; K is a multiple of it.
   int16_t hadamard = 0;
 
   constexpr bool has_values() const { return values != nullptr; }

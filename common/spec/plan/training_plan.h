@@ -109,7 +109,7 @@ struct TrainingPlanOptions {
   // False: weights, and what the host hands over, lie elsewhere (plan/generation_plan.h). Only
   // without training.
   bool store = true;
-  // What evaluations read of each target is kept: its negative log-likelihood, and whether no token
+  // Keeps what evaluations read for each target: its negative log-likelihood, and whether no token
   // is likelier. Forward-only plans always keep them, unless their weights are in another plan.
   bool scores = false;
 

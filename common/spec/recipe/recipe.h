@@ -33,7 +33,7 @@ struct Operand {
   BlockLayout layout = BlockLayout::kMxfp8;
   bool square = false;
   Rounding rounding = Rounding::kNearest;
-  // Groups of so many elements along the contracted dimension go through a random Hadamard
+  // Groups of this many elements along the contracted dimension go through a random Hadamard
   // transform before they are rounded: 16, 32, 64 or 128; 0 = no transform.
   int16_t hadamard = 0;
   HadamardSigns signs = HadamardSigns::kFixed;

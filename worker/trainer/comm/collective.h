@@ -57,7 +57,7 @@ class Collective {
 
   // What went wrong with operations that the GPU is still busy with, as far as the transport knows;
   // OK while nothing did. Does not wait and allocates nothing while it is OK. A peer that is merely
-  // silent is no error to it: whoever waits needs a limit (StepWatch).
+  // silent is not an error to it, so a caller that waits needs a limit (StepWatch).
   virtual absl::Status Health() { return absl::OkStatus(); }
 };
 

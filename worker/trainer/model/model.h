@@ -53,7 +53,7 @@ class Model {
                            const Pass& pass,
                            double* loss,
                            double* weight);
-  // Both on the CPU.
+  // The same two on the CPU, with the sums in one struct.
   absl::Status ForwardBackward(const kernels::Exec& exec,
                                const Pass& pass,
                                double d_loss,

@@ -33,7 +33,7 @@ struct ControlRequests {
   bool stop = false;
 };
 
-// Numbers of one step, the same on every rank but for the times.
+// Numbers of one step, the same on every rank except for the times.
 struct StepResult {
   int64_t step = 0;  // 1-based number of the update
   StepFacts facts;
@@ -149,7 +149,7 @@ class Trainer {
   kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
   // The rung of the ladder, that is the recipe, in which the step runs.
   int Rung(int64_t step) const;
-  // Whether it runs in BF16 whatever the ladder says: by plan, or as there are no scales yet.
+  // Whether it runs in BF16 whatever the ladder says: by plan, or because there are no scales yet.
   bool Plain(int64_t step) const;
   // Whether this rank counts in the step what its narrow formats do.
   bool Counts(int64_t step) const;
@@ -197,8 +197,7 @@ class Trainer {
   int64_t step_;
   ControlRequests again_;   // asked with steps that the guard's verdict on another one dropped
   int64_t plain_step_ = 0;  // this one runs in BF16: there are no scales for it yet
-  // The oldest is that of step_ + 1; step s is at s mod kStagingSlots, as are its event and
-  // staging.
+  // The oldest belongs to step_ + 1. Step s, its event and its staging are at s mod kStagingSlots.
   std::array<Flight, spec::kStagingSlots> flights_;
   int in_flight_ = 0;
   int64_t uploads_ = 0;  // micro-batches sent: upload i uses slot i mod kStagingSlots
