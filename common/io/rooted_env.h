@@ -22,9 +22,9 @@ struct FileRoots {
 // what was opened: a link that changes meanwhile changes nothing. Outside every call but Exists()
 // gives kPermissionDenied, with path, roots and owner, whether there is something or not.
 //
-// What is left: a folder's new entries are made by name in a folder that was checked, and a link
-// that stands where a file is to be written is refused a moment before. Only somebody who may write
-// in that folder can use that moment.
+// One gap remains: new entries are made by name in a folder that was checked, and a link in the
+// place of a file to be written is refused a moment before. Only somebody who may write in that
+// folder can use that moment.
 class RootedEnv : public Env {
  public:
   // `base` works on the machine's files and outlives the object. Roots need not exist yet.

@@ -76,7 +76,7 @@ absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
                                            const std::map<std::string, std::string>& metadata,
                                            const FillTensor& fill,
                                            int threads);
-// The same of tensors in memory.
+// The same for tensors in memory.
 absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
                                            const std::string& path,
                                            absl::Span<const TensorView> tensors,

@@ -55,7 +55,7 @@ struct Calibration {
   // Time of kernels in a step, divided by their time alone: the clock falls at the power limit.
   double stretch[kMatrixFormatCount] = {1, 1, 1, 1};  // of products
   double stretch_other = 1;
-  double emulated = 1;  // the same of recipes whose products are emulated
+  double emulated = 1;  // the same for recipes whose products are emulated
   // Watts of a GPU while such kernels run. All 0 = not known.
   double product_watts = 0;
   double attention_watts = 0;

@@ -139,7 +139,7 @@ Recompute PlainRecompute(const TrainingPlanOptions& options);
 // The forms that a plan with a quantised recipe needs.
 FormsLayout LayoutForms(const TrainingPlanOptions& options);
 
-// The same of the two operands of a weight's products in PrecisionPlan::fallback, over the same
+// The same for the two operands of a weight's products in PrecisionPlan::fallback, over the same
 // bytes: layers that run in it use none of the others.
 struct FallbackLayout {
   int64_t a = 0;  // x of fprop, dy of dgrad and wgrad

@@ -150,8 +150,8 @@ struct LoadedCheckpoint {
 };
 
 // Takes the first of `candidates` (newest first) that verifies. A damaged or missing one is passed
-// over with a note; when none is left, the first one's error. A checkpoint of another model is no
-// reason to fall back: kFailedPrecondition naming each field that differs, with both values.
+// over with a note; if none is left, returns the first one's error. A checkpoint of another model
+// is not passed over: kFailedPrecondition naming each field that differs, with both values.
 absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
                                                 const std::vector<CheckpointCandidate>& candidates,
                                                 const v1::ModelSpec& model);

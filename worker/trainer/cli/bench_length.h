@@ -33,7 +33,7 @@ class BenchTurns {
   bool Decide(int step);
   // What rank 0 decided about the step; waits for it.
   bool Await(int step);
-  // Steps of the warm-up. After it is over; for every rank.
+  // Steps of the warm-up. Every rank may call it once the warm-up is over.
   int warm_up_steps();
 
  private:

@@ -37,7 +37,7 @@ struct StorePiece {
 // optimizer state only of its pieces.
 //
 // Owns nothing: arena and table outlive it. On a GPU each buffer has its own format. On the CPU
-// optimizer state has, too; the others are of the storage type, and narrower formats are values
+// only optimizer state has one; the others are of the storage type, and narrower formats are values
 // rounded to them.
 class ParameterStore {
  public:

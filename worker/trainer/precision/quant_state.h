@@ -70,16 +70,16 @@ class QuantState {
   absl::Status QuantizeWeights(const kernels::Exec& exec,
                                const int32_t* skip,
                                uint64_t* counter) const;
-  // Before the passes of a step that counts: nothing counted.
+  // Call it before the passes of a step that counts: it clears the counts.
   absl::Status BeginCounts(const kernels::Exec& exec) const;
-  // After the last pass of a step that counts and before its update. `quantised`: the weights are.
-  // Completes counts and magnitudes of all sites and puts them where the host reads them
-  // (Counted()).
+  // Call it after the last pass of a step that counts and before its update. `quantised`: whether
+  // the weights are quantised. Completes counts and magnitudes of all sites and puts them where the
+  // host reads them (Counted()).
   absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const;
-  // What a step that counted has left, to be read once the device is there: for all 3 n sites (X,
-  // Dy, W) the largest magnitude, and two numbers of elements: zero, and at the format's maximum
-  // (block scales: that became zero, and that saturated, of the form by rows; weights are not
-  // counted); both 0 where the site was not quantised.
+  // What a step has counted, to be read once the device is there. For all 3 n sites (X, Dy, W): the
+  // largest magnitude, the number of elements that are zero, and the number at the format's
+  // maximum. With block scales: those that became zero, and those that saturated, in the form by
+  // rows; weights are not counted. Both are 0 if the site was not quantised.
   struct Counts {
     const float* amax = nullptr;
     const uint64_t* counts = nullptr;  // [3 n][2]

@@ -59,8 +59,8 @@ class Engine {
   // Random weights from train.seed.
   absl::Status Initialise() { return parameters_->Initialise(exec_, seed_); }
 
-  // Where the host puts the micro-batch of `slot` (0 .. spec::kStagingSlots - 1), and its way to
-  // where the ops read it. On the CPU there is one place and no way.
+  // Where the host puts the micro-batch of `slot` (0 .. spec::kStagingSlots - 1), and the copy to
+  // where the ops read it. On the CPU there is one place and nothing is copied.
   BatchBuffers StagedBatch(int slot) const { return staged_[slot].batch; }
   absl::Status UploadBatch(int slot) const;
   // Negative log-likelihood of each target of the last ForwardLoss, and 1 where no token is

@@ -39,7 +39,7 @@ struct StepResult {
   StepFacts facts;
   Verdict verdict =
       Verdict::kGood;  // not good: the update was not applied, Trainer::step() did not advance
-  // What was decided with it. After a step that is not good the next Launch is of the same step, in
+  // What was decided with it. After a step that is not good, the next Launch repeats the step in
   // another recipe, unless the last decision is to stop.
   std::vector<Decision> decisions;
   bool stops = false;
