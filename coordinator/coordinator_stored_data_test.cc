@@ -53,7 +53,7 @@ class StoredDataTest : public testing::Test {
     auto started = Coordinator::Start(options_);
     ASSERT_TRUE(started.ok()) << started.status();
     coordinator_ = *std::move(started);
-    // As jobctl's.
+    // The same bound as in jobctl.
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(16 << 20);
     const auto channel = grpc::CreateCustomChannel(coordinator_->listen_address(),

@@ -74,7 +74,7 @@ class JobFileTest(unittest.TestCase):
         text = self.jobctl("explain", "schedule.decay_shape")
         for line in ("  type       string\n", "  one of     linear, sqrt\n", "  default    linear\n",
                      "  acts only  with schedule.name wsd and with schedule.decay_steps > 0\n",
-                     "  a resume   may change it: the learning rate is a function of the step alone\n"):
+                     "  a resume   may change it: the learning rate depends only on the step\n"):
             self.assertIn(line, text)
         self.assertIn("did you mean lr?", self.jobctl("explain", "optimizer.learning_rate", fails=True))
         self.assertIn("did you mean train.steps?", self.jobctl("explain", "max_steps", fails=True))

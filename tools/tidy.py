@@ -19,6 +19,8 @@ import subprocess
 import sys
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
+import tidy_words
+
 MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 70
 RATCHET = "tools/tidy_ratchet.txt"
@@ -66,7 +68,7 @@ class Tree:
 
     @functools.lru_cache(maxsize=None)
     def code(self, path: str) -> List[str]:
-        """Lines of a C++ file with comments and the insides of literals blanked out."""
+        """Lines of a C++ or JavaScript file with comments and the insides of literals blanked out."""
         return strip_cpp(self.text(path)).split("\n")
 
     def having(self, *suffixes: str) -> List[str]:
@@ -80,7 +82,7 @@ class Tree:
 
 CPP_TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^()\s\\]{0,16})\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"'
-    r"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'", re.S)
+    r"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'|`(?:\\.|[^`\\])*`", re.S)  # `...`: of JavaScript
 
 
 def strip_cpp(text: str) -> str:
@@ -113,7 +115,7 @@ FORBIDDEN_INCLUDES = [
                       "common/metrics/", "common/fault/", "hearth/v1/"), "common/base stands alone"),
     ("kernels/", ("coordinator/", "worker/", "jobctl/", "hearth/v1/", "google/protobuf/"),
      "kernels know no protocol and no caller"),
-    ("kernels/", ("common/rpc/", "common/config/", "common/metrics/", "common/spec/"), "kernels use common/base and common/formats alone"),
+    ("kernels/", ("common/rpc/", "common/config/", "common/metrics/", "common/spec/"), "kernels use only common/base and common/formats"),
     ("coordinator/", ("worker/", "jobctl/", "kernels/"), "the coordinator and the workers share only protos and common"),
     ("coordinator/core/", ("coordinator/service/", "coordinator/store/", "coordinator/http/"), "the core is pure"),
     ("coordinator/scheduler/", ("coordinator/service/", "coordinator/store/", "coordinator/http/", "common/io/"),
@@ -285,9 +287,6 @@ def stale_folders(tree: Tree) -> Iterator[Finding]:
 
 # ---- Language and braces --------------------------------------------------------------------------------------------------
 
-STIFF_WORDS = re.compile(r"\banew\b|\bbesides\b|\bnot this alone\b", re.I)
-# Sentences that begin with what belongs behind the subject: "Of a job without ...", "Who names layers ...".
-STIFF_START = re.compile(r"(?://|#|^\s*\*)\s*(Of|Who|Whoever) ")
 TEXT = SOURCE + (".md", ".txt", ".js", ".html", ".service")
 
 
@@ -303,16 +302,24 @@ def header_names(tree: Tree) -> Iterator[Finding]:
 
 @rule
 def plain_words(tree: Tree) -> Iterator[Finding]:
-    """No stiff words and no inverted sentences in comments, messages and docs."""
+    """No stiff words, inverted sentences or lone fragments in comments, messages and docs."""
     for path in tree.having(*TEXT):
         if path.startswith(("tools/tidy", "docs/style.md")):  # they quote the words
             continue
-        for number, line in enumerate(tree.lines(path), 1):
-            for match in STIFF_WORDS.finditer(line):
-                yield Finding(path, number, "plain-words", f"say '{match.group(0)}' in plainer words")
-            start = STIFF_START.search(line) if path.endswith(SOURCE) else None
-            if start:
-                yield Finding(path, number, "plain-words", f"begin with the subject, not with '{start.group(1)}'")
+        found = list(tidy_words.stiff(tree.lines(path), path.endswith(".md")))
+        found += tidy_words.fragments(tree.lines(path)) if path.endswith(CPP) else []
+        for number, text in found:
+            yield Finding(path, number, "plain-words", text)
+
+
+@rule
+def torn_text(tree: Tree) -> Iterator[Finding]:
+    """No line of a few characters inside a paragraph of a page or inside a message, before a word that fits on it."""
+    for path in tree.having(".md", *CPP):
+        lines = tree.lines(path)
+        found = tidy_words.torn_paragraphs(prose(lines)) if path.endswith(".md") else tidy_words.torn_literals(lines)
+        for number, text in found:
+            yield Finding(path, number, "torn-text", text)
 
 
 BRANCH = re.compile(r"\b(?:(if)(?:\s+constexpr)?|(for|while)|(else)|(do))\b\s*(?=(\()?)")
@@ -355,7 +362,7 @@ def unbraced(code: List[str]) -> Iterator[Tuple[int, str]]:
 @rule
 def braces(tree: Tree) -> Iterator[Finding]:
     """The body of every if, else, for, while and do has braces."""
-    for path in tree.having(*CPP):
+    for path in tree.having(*CPP, ".js"):
         for number, word in unbraced(tree.code(path)):
             yield Finding(path, number, "braces", f"the body of this {word} has no braces")
 

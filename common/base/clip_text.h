@@ -11,7 +11,7 @@ namespace hearth {
 // line ends and tabs replaced by '?'.
 std::string ClipText(std::string_view text, size_t max_bytes);
 
-// Only cuts.
+// The same cut, but replaces nothing. A part of `text`.
 std::string_view ClipBytes(std::string_view text, size_t max_bytes);
 
 }  // namespace hearth

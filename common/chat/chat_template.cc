@@ -76,7 +76,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::FromFiles(
   const auto path = [&dir](std::string_view name) {
     return absl::StrCat(dir, dir.empty() ? "" : "/", std::string(name));
   };
-  // As transformers passes them.
+  // transformers passes these globals too.
   Value::Dict globals = {{"tools", Value::None()}, {"documents", Value::None()}};
   Json config = Json::object();
   const auto config_file = files.find(std::string(kConfigFileName));

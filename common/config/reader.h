@@ -83,7 +83,7 @@ class Reader {
                   const std::string& path,
                   google::protobuf::Message& message,
                   const google::protobuf::FieldDescriptor& field);
-  // The key of a map entry; false (and an error) when it is no scalar or was there before.
+  // The key of a map entry; false (and an error) when it is not a scalar or was there before.
   bool ReadKey(const YAML::Node& key,
                const std::string& path,
                std::unordered_map<std::string, int>& seen,

@@ -76,7 +76,7 @@ struct BuildReport {
   // Skipped: nearly the same text as an earlier one, and one such pair.
   struct NearDuplicate {
     std::string where;    // file, and line unless the document is the whole file
-    std::string earlier;  // the same of the one that was taken
+    std::string earlier;  // the same for the one that was taken
     double similarity = 0;
   };
   int64_t near_duplicates = 0;

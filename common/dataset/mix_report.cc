@@ -45,9 +45,8 @@ absl::StatusOr<MixReport> MakeMixReport(const std::vector<MixSource>& sources,
     row.epochs = static_cast<double>(samples) / static_cast<double>(windows);
     if (row.epochs > kMaxEpochs) {
       report.warnings.push_back(
-          absl::StrFormat("%s is passed over %.1f times; beyond %.0f passes repeated tokens teach "
-                          "little: a smaller "
-                          "weight, fewer steps or more data",
+          absl::StrFormat("%s is passed over %.1f times; beyond %.0f passes repeated tokens add "
+                          "little: use a smaller weight, fewer steps or more data",
                           row.source.path, row.epochs, kMaxEpochs));
     }
   }

@@ -6,7 +6,7 @@
 
 namespace hearth::dataset {
 
-// A function of (weights, sample) alone. Shares are exact in every kPeriod samples, multiples of
+// Depends only on (weights, sample). Shares are exact in every kPeriod samples, multiples of
 // 1/kPeriod and at least that, and spread evenly within. Thread-safe.
 class Mixture {
  public:

@@ -28,7 +28,7 @@ struct InputFormat {
 
 absl::Span<const InputFormat> InputFormats();
 
-// By name ("csv"); null: none is called so.
+// Finds a format by its name ("csv"); null: none has that name.
 const InputFormat* FindInputFormat(std::string_view name);
 
 // What the ending of `path` says, else `otherwise`.

@@ -27,8 +27,8 @@ absl::Status CompleteForPlan(v1::JobSpec& spec, Env& env);
 // is. If only some can, their tokenizers are compared and nothing else.
 absl::Status CheckWhatIsHere(const v1::JobSpec& spec, Env& env);
 
-// The comparison of tokenizers alone, of the paths that can be read on this machine. `spec` need
-// not be resolved.
+// Compares only the tokenizers of the paths that can be read on this machine. `spec` need not be
+// resolved.
 absl::Status CompareTokenizers(const v1::JobSpec& spec, Env& env);
 
 }  // namespace hearth::facts

@@ -22,8 +22,8 @@ class TokenizerReader {
 
   // `path`: a folder, or a .bin file. No kind in the answer: no tokenizer is recorded there.
   // Without dataset.json and hearth_tokenizer.json a tokenizer.json counts, else a tokenizer.model;
-  // a tokenizer.json that is no byte-level BPE as common/tokenizer reads them is of kind "other",
-  // unless a tokenizer.model is beside it. kInvalidArgument, kNotFound: what the folder records is
+  // a tokenizer.json that common/tokenizer cannot read as byte-level BPE is of kind "other", unless
+  // a tokenizer.model is beside it. kInvalidArgument, kNotFound: what the folder records is
   // damaged, or its file is not there; kResourceExhausted: the file has more than 256 MiB.
   absl::StatusOr<v1::TokenizerFacts> Read(const std::string& path);
 

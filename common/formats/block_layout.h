@@ -1,6 +1,6 @@
 // Layouts of blocks: which elements share a scale, in which format that scale is, and where it lies
 // in memory. Job specs, plans and kernels ask the row; nothing else knows a layout by its numbers.
-// C++17, for CUDA files too: device code asks for rows in constant expressions alone.
+// C++17, for CUDA files too: device code asks for rows only in constant expressions.
 #pragma once
 
 #include <cstddef>

@@ -7,10 +7,10 @@
 //   format  sign exp man  bias  largest  least normal  least > 0   infinity, NaN
 //   bf16      1   8    7   127    3.39e38     2^-126      2^-133   both
 //   f16       1   5   10    15    65504       2^-14       2^-24    both
-//   e4m3      1   4    3     7      448        2^-6        2^-9    NaN alone
+//   e4m3      1   4    3     7      448        2^-6        2^-9    only NaN
 //   e5m2      1   5    2    15    57344       2^-14       2^-16    both
 //   e2m1      1   2    1     1        6           1         1/2    none
-//   e8m0      0   8    0   127    2^127           -      2^-127    NaN alone (0xFF); no zero
+//   e8m0      0   8    0   127    2^127           -      2^-127    only NaN (0xFF); no zero
 //
 //   nearest    : ties to the even code. bf16 and f16 overflow to infinity; e4m3, e5m2 and e2m1
 //                saturate, infinities too. NaN stays NaN with its sign; in e2m1 it becomes +6, as

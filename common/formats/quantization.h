@@ -16,9 +16,9 @@ enum class Scaling : uint8_t {
 };
 
 // How values, and the scales of their blocks, are rounded. All but kNearest and kStochastic exist
-// for blocks of E2M1 alone.
+// only for blocks of E2M1.
 enum class Rounding : uint8_t {
-  // To nearest even.
+  // Rounds to nearest, ties to even.
   kNearest = 0,
   // Each value goes to one of its two neighbours, by chance (common/formats/codecs.h). The scale of
   // a block is rounded to nearest, so the block's largest values may lie beyond 6 and saturate: the

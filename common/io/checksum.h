@@ -1,7 +1,7 @@
 // Checksums of large files, computed by several threads.
 //
 // SHA-256 also tells a file that somebody has changed on purpose. XXH3 runs at the speed of memory
-// and tells accidents alone: torn writes, bit flips, lost blocks, files mixed up.
+// and tells only accidents: torn writes, bit flips, lost blocks, files mixed up.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct Checksum {
   bool operator==(const Checksum&) const = default;
 };
 
-// Files are read, written and summed in pieces of so many bytes. Part of the format of kXxh3.
+// Files are read, written and summed in pieces of this many bytes. Part of the format of kXxh3.
 inline constexpr int64_t kFileChunkBytes = int64_t{8} << 20;
 
 // kXxh3: XXH3-128 over the XXH3-128 digests (16 bytes each, big-endian) of the file's chunks of
@@ -50,7 +50,7 @@ class ChunkedChecksum {
   // The chunk that begins at `index` * kFileChunkBytes.
   void Add(int64_t index, absl::Span<const uint8_t> chunk);
   int64_t chunks() const { return static_cast<int64_t>(digests_.size()); }
-  // After all chunks.
+  // Call it after all chunks.
   Checksum Finish() const;
 
  private:

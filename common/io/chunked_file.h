@@ -13,7 +13,7 @@
 
 namespace hearth {
 
-// Fills `out` with the file's bytes from `offset` on. A function of the offset alone; called from
+// Fills `out` with the file's bytes from `offset` on. Depends only on the offset; called from
 // several threads at a time.
 using FillChunk = std::function<absl::Status(int64_t offset, absl::Span<uint8_t> out)>;
 

@@ -173,7 +173,7 @@ absl::StatusOr<RootedEnv::Pinned> RootedEnv::PinFile(const std::string& path) co
       fstatat(pinned.fd(), pinned.entry().c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0 &&
       S_ISLNK(found.st_mode)) {
     return absl::PermissionDeniedError(
-        absl::StrCat(path, " is a link; ", roots_.owner, " writes to files alone"));
+        absl::StrCat(path, " is a link; ", roots_.owner, " writes only to files"));
   }
   return pinned;
 }

@@ -22,9 +22,9 @@ struct FileRoots {
 // what was opened: a link that changes meanwhile changes nothing. Outside every call but Exists()
 // gives kPermissionDenied, with path, roots and owner, whether there is something or not.
 //
-// What is left: a folder's new entries are made by name in a folder that was checked, and a link
-// that stands where a file is to be written is refused a moment before. Only somebody who may write
-// in that folder can use that moment.
+// One gap remains: new entries are made by name in a folder that was checked, and a link in the
+// place of a file to be written is refused a moment before. Only somebody who may write in that
+// folder can use that moment.
 class RootedEnv : public Env {
  public:
   // `base` works on the machine's files and outlives the object. Roots need not exist yet.
@@ -57,7 +57,7 @@ class RootedEnv : public Env {
   absl::StatusOr<Pinned> Pin(const std::string& path, For use) const;
   // An entry, there or not, of a folder that may be written.
   absl::StatusOr<Pinned> PinEntry(const std::string& path) const;
-  // The same, which is no link.
+  // The same, but refuses a link.
   absl::StatusOr<Pinned> PinFile(const std::string& path) const;
 
   Env& base_;

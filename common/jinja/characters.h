@@ -16,7 +16,7 @@ size_t CharacterCount(std::string_view text);
 // where it is null.
 std::string_view Strip(std::string_view text, const std::string* characters, bool left, bool right);
 
-// Between white space.
+// The pieces of `text` between white space.
 std::vector<std::string_view> Words(std::string_view text);
 
 // Position of `part` in `text` from `from` on, npos: nowhere. In linear time.

@@ -29,8 +29,8 @@ class Budget {
   int64_t bytes_;
 };
 
-// Immutable but for namespaces; copies share what they hold. Lists and dicts are at most kMaxDepth
-// deep, and no value holds a namespace, so values have no cycles.
+// Immutable except for namespaces; copies share what they hold. Lists and dicts are at most
+// kMaxDepth deep, and no value holds a namespace, so values have no cycles.
 class Value {
  public:
   static constexpr int kMaxDepth = 64;

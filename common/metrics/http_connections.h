@@ -32,8 +32,8 @@ class HttpConnections {
   HttpConnections(const HttpConnections&) = delete;
   HttpConnections& operator=(const HttpConnections&) = delete;
 
-  // A connection that waits for its request, on a socket that stays open until Closed. Of more than
-  // HttpLimits::connections the oldest makes room. Returns its id, > 0.
+  // A connection that waits for its request, on a socket that stays open until Closed. If there are
+  // more than HttpLimits::connections, the oldest makes room. Returns its id, > 0.
   uintptr_t Opened(int fd) ABSL_LOCKS_EXCLUDED(mu_);
   // `unsent_bytes`: of its answer, with kForClient.
   void Set(uintptr_t id, Waits waits, size_t unsent_bytes = 0) ABSL_LOCKS_EXCLUDED(mu_);

@@ -67,7 +67,7 @@ struct Utilization {
   unsigned memory;
 };
 
-// For nvmlDeviceGetFieldValues.
+// Numbers of fields that nvmlDeviceGetFieldValues reads.
 inline constexpr unsigned kFieldMemoryTemperature = 82;
 inline constexpr unsigned kFieldPcieSentBytes = 197;
 inline constexpr unsigned kFieldPcieReceivedBytes = 198;

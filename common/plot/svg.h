@@ -46,7 +46,7 @@ class Panel {
   std::string Axes(const std::string& title) const;
   // "step" below the numbers of the steps.
   std::string StepName() const;
-  // What is drawn there is cut off at the frame. `id` is the panel's alone within its document.
+  // What is drawn there is cut off at the frame. No other panel of the document has its `id`.
   std::string Framed(const std::string& id, const std::string& drawn) const;
   // Values that are not finite part the line; a point without neighbours is a dot. Long curves are
   // drawn through about a thousand of their points.

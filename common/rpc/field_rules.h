@@ -66,7 +66,7 @@ class FieldRules {
   absl::flat_hash_map<std::string, FieldRule> of_any_message_;  // by the field's name
 };
 
-// The error of FieldRules::Check, for checks that are no bounds of one field.
+// The error of FieldRules::Check, for checks that are not bounds of one field.
 absl::Status FieldError(std::string_view field, std::string_view problem);
 
 }  // namespace hearth::rpc

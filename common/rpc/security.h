@@ -22,8 +22,8 @@ struct TlsFiles {
   bool any() const { return !cert.empty() || !key.empty() || !ca.empty(); }
 };
 
-// No files: clear text. kInvalidArgument: cert without key or the reverse, or a server with a CA
-// alone; kNotFound, kPermissionDenied: a file cannot be read, or others can read the key
+// No files: clear text. kInvalidArgument: cert without key or the reverse, or a server with only
+// a CA; kNotFound, kPermissionDenied: a file cannot be read, or others can read the key
 // (CheckPrivateFile).
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files);

@@ -53,7 +53,7 @@ class FakeClock : public Clock {
 
   // Moves both times forward; `by` >= 0.
   void Advance(absl::Duration by);
-  // Moves wall time alone, in either direction.
+  // Moves only wall time, in either direction.
   void JumpWall(absl::Duration by);
   // Blocks until at least `count` threads are inside AwaitWithTimeout, their deadlines fixed. Call
   // before Advance().

@@ -33,7 +33,7 @@ class BpeTokenizer {
 
   // The bytes of the tokens, added ones as they are written. Decode(Encode(text)) is `text` if the
   // file has no normaliser, no prefix space and no added token that takes white space.
-  // kInvalidArgument: a number that is no token.
+  // kInvalidArgument: a number that is not a token.
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) const;
 
   int32_t vocab() const { return file_.vocab(); }  // all tokens are below

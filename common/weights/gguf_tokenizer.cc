@@ -240,7 +240,7 @@ absl::StatusOr<Tokens> SentencePieceTokens(const std::string& bytes, const std::
   const int64_t type = Varint(trainer, 3, kUnigram);
   if (type != kUnigram && type != kBpe) {
     return absl::UnimplementedError(
-        absl::StrCat(path, ": llama.cpp has sentencepiece models of type unigram and bpe alone"));
+        absl::StrCat(path, ": llama.cpp has only sentencepiece models of type unigram and bpe"));
   }
   tokens.model = type == kBpe ? "llama" : "t5";
   tokens.more.emplace_back("tokenizer.ggml.add_space_prefix", Varint(normalizer, 3, 1) != 0);
@@ -250,7 +250,7 @@ absl::StatusOr<Tokens> SentencePieceTokens(const std::string& bytes, const std::
   if (map != nullptr && !map->length_delimited().empty()) {
     if (type == kBpe) {
       return absl::UnimplementedError(
-          absl::StrCat(path, ": normalizer: llama.cpp normalises text of unigram models alone"));
+          absl::StrCat(path, ": normalizer: llama.cpp normalises only text of unigram models"));
     }
     const std::string& text = map->length_delimited();
     tokens.more.emplace_back("tokenizer.ggml.precompiled_charsmap",

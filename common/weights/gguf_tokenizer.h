@@ -25,7 +25,7 @@ struct GgufTokenizer {
 //   what. kInvalidArgument, kDataLoss: a damaged file, or more tokens than the model has.
 absl::StatusOr<GgufTokenizer> DescribeTokenizer(Env& env, const std::string& dir, int64_t vocab);
 
-// The same of a sentencepiece model's bytes (`file_name` in errors), with the tokens that it has.
+// The same for a sentencepiece model's bytes (`file_name` in errors), with the tokens that it has.
 absl::StatusOr<GgufTokenizer> DescribeSentencePiece(const std::string& bytes,
                                                     const std::string& file_name);
 

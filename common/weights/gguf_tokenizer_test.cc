@@ -193,7 +193,7 @@ TEST_F(GgufTokenizerTest, SentencePiece_HasScoresAndTypes) {
   EXPECT_EQ(Get<std::vector<uint8_t>>("precompiled_charsmap").size(), 3U);
 
   Put("tokenizer.model", pieces + Field(2, Number(3, 3)));
-  EXPECT_THAT(Refused(5), HasSubstr("of type unigram and bpe alone"));
+  EXPECT_THAT(Refused(5), HasSubstr("has only sentencepiece models of type unigram and bpe"));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct ManifestEntry {
 };
 
 // Version 2: each file has one checksum of any kind, under the kind's key. Version 1, which is read
-// too, knows "sha256" alone.
+// too, knows only "sha256".
 std::string ManifestToJson(int64_t step, const std::vector<ManifestEntry>& files);
 // kDataLoss: of a newer version, not a manifest, or a path that leaves the folder.
 absl::StatusOr<std::vector<ManifestEntry>> ParseManifest(std::string_view text,
@@ -38,9 +38,8 @@ bool IsModelFile(std::string_view path);
 // other, the rest side by side. kDataLoss names the first that differs.
 absl::Status CheckSums(Env& env, const std::string& dir, const std::vector<ManifestEntry>& entries);
 
-// Those files of a folder that IsModelFile is true of and MANIFEST.json records a checksum for; for
-// kEma also those of its state. Empty: it has no MANIFEST.json, as folders from elsewhere.
-// kDataLoss: a damaged one.
+// Model files (IsModelFile) of the folder with a checksum in MANIFEST.json; for kEma also those of
+// its state. Empty: it has no MANIFEST.json, as folders from elsewhere. kDataLoss: a damaged one.
 absl::StatusOr<std::vector<RecordedFile>> RecordedModelFiles(
     Env& env, const std::string& dir, WeightChoice choice = WeightChoice::kStep);
 

@@ -57,7 +57,7 @@ struct TensorEntry {
   std::vector<int64_t> shape;
 };
 
-// Fills `out` with the bytes of tensor `index` from `begin` on. A function of these alone; called
+// Fills `out` with the bytes of tensor `index` from `begin` on. Depends only on these; called
 // from several threads at a time.
 using FillTensor =
     std::function<absl::Status(size_t index, int64_t begin, absl::Span<uint8_t> out)>;
@@ -76,7 +76,7 @@ absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
                                            const std::map<std::string, std::string>& metadata,
                                            const FillTensor& fill,
                                            int threads);
-// The same of tensors in memory.
+// The same for tensors in memory.
 absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
                                            const std::string& path,
                                            absl::Span<const TensorView> tensors,

@@ -178,8 +178,8 @@ struct CoreOptions {
   // or cannot reach us; a stream breaks at once when a daemon is killed.
   absl::Duration disconnect_silence = absl::Seconds(3);
   absl::Duration reattach_grace = absl::Seconds(30);  // after a start nobody is silent
-  // From then on a worker is, if all that it is to be measured by are back: see PeersAreBack().
-  // Above what a daemon takes to dial again (about 5 s at worst).
+  // After this long a worker counts as silent if the peers it is compared with are back: see
+  // PeersAreBack(). Longer than a daemon takes to dial again (about 5 s at worst).
   absl::Duration reattach_prompt = absl::Seconds(8);
   absl::Duration isolation_grace = absl::Minutes(10);  // cut off from the workers: recover nothing
   // A live worker that does not confirm a kill for this long is unhealthy.

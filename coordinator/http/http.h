@@ -1,6 +1,6 @@
 // The coordinator's HTTP endpoints: /metrics (Prometheus text 0.0.4), /sd/workers (Prometheus
-// http_sd), /healthz, the runbook, and the built-in page with what it reads (page_api.h). Who may
-// read: access.h.
+// http_sd), /healthz, the runbook, and the built-in page with what it reads (page_api.h). access.h
+// says who may read.
 #pragma once
 
 #include <functional>

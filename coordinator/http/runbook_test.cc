@@ -15,8 +15,7 @@ using ::testing::Not;
 TEST(Runbook, HeadingsAndMarks_BecomeHtml) {
   const std::string page = RunbookHtml(
       "# Run book\n\nOne of [the rules](../rules/a.yml#b),\nsee [NVIDIA](https://x.org/?a=1&b=2) "
-      "and "
-      "[below](#hearthjobstuck).\n\n## HearthJobStuck\n\n`jobctl cancel <JOB>` & [that.\n\n"
+      "and [below](#hearthjobstuck).\n\n## HearthJobStuck\n\n`jobctl cancel <JOB>` & [that.\n\n"
       "```sh\nmv A <B>\ncp C D\n```\n");
   EXPECT_THAT(page, HasSubstr("<h1 id=\"run-book\">Run book</h1>\n<p>One of the rules,\nsee "
                               "<a href=\"https://x.org/?a=1&amp;b=2\">NVIDIA</a> and "

@@ -319,7 +319,7 @@ bool Planner::TryStart(const Candidate& job, const Pool& pool) {
   for (const Group& group : pool.groups) {
     visits_.workers += static_cast<int64_t>(group.size());
     const int64_t free = std::min(job.demand.wanted, Count(group, Use::kFree, false));
-    // The group that gives most of what is wanted. Of equals the first, so that equal views give
+    // The group that gives most of what is wanted. On a tie the first, so that equal views give
     // equal plans.
     if (free >= job.demand.least && free > best_free) {
       best = &group;

@@ -18,7 +18,7 @@
 namespace hearth::coordinator {
 namespace {
 
-// The lines of our metric families, except build_info. Of families that are not about jobs, only
+// The lines of our metric families, except build_info. Families that are not about jobs keep only
 // name, type and help.
 std::vector<std::string> Kept(const std::string& text) {
   std::vector<std::string> kept;

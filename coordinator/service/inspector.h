@@ -91,8 +91,8 @@ class Inspector {
     absl::Duration time;
   };
 
-  // Sends what `fill` makes of the question's id, which is returned. Of `pending` the deadline is
-  // filled in.
+  // Sends what `fill` makes of the question's id, which is returned. Fills in the deadline of
+  // `pending`.
   int64_t Ask(Pending pending,
               const std::function<void(int64_t id, v1::CoordinatorMessage& message)>& fill)
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -142,8 +142,7 @@ constexpr JobFamily kJobFamilies[] = {
      AddRestarts},
     {{"hearth_job_straggler_ratio", MetricType::kGauge,
       "Time of the own work of a rank that the others wait for, divided by the median of theirs. "
-      "No "
-      "row while there is none.",
+      "No row while there is none.",
       "job_id,rank,worker_id", Stability::kBeta},
      [](const JobFacts& facts, Series& out) {
        for (int i = 0; i < std::min(facts.job.stragglers_size(), kStragglersShown); ++i) {

@@ -26,7 +26,7 @@ inline constexpr int kReceiveBytes = 4 << 20;
 // 1,024 entries. Ranges of numbers are the spec's own rules.
 absl::Span<const rpc::FieldRule> RequestFieldRules();
 
-// kInvalidArgument naming the field and the limit. Of every method, before anything else.
+// kInvalidArgument naming the field and the limit. Every method calls it before anything else.
 absl::Status CheckRequest(const google::protobuf::Message& request);
 
 // The job or worker for a list, without what makes it larger than kListEntryBytes.

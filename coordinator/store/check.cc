@@ -64,8 +64,7 @@ constexpr FindingKind kKinds[] = {
      "what is whole of the row is used; the row goes to the table \"damaged\""},
     {"records_damaged", true, Mend::kRepair,
      "the whole records stay, the damaged ones count as dropped, and a copy of the file goes to "
-     "the "
-     "quarantine; until then readers stop there and no backup can be made"},
+     "the quarantine; until then readers stop there and no backup can be made"},
     {"records_missing", true, Mend::kStart,
      "the file is cut at its last whole record; what is missing counts as dropped"},
     {"history_behind", false, Mend::kNothing,

@@ -613,7 +613,7 @@ absl::Status Store::RecordFlush() {
   return statements_->trim_journal.Int(flushing_through_).Run();
 }
 
-// After that transaction.
+// Runs after that transaction.
 void Store::FlushRecorded() {
   for (const auto& [key, log] : flushing_) {
     // Only now: a crash before the commit would leave a position that names files that are gone.

@@ -40,16 +40,26 @@ function bytes(value) {
 // From learning rates to tokens per second.
 function number(value) {
   const size = Math.abs(value);
-  if (size >= 1e4) return short(value);
+  if (size >= 1e4) {
+    return short(value);
+  }
   return size > 0 && size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
 }
 
 function ago(seconds) {
-  if (seconds === null) return "";
+  if (seconds === null) {
+    return "";
+  }
   const past = Math.max(0, Date.now() / 1000 - seconds);
-  if (past < 90) return Math.round(past) + " s ago";
-  if (past < 5400) return Math.round(past / 60) + " min ago";
-  if (past < 129600) return Math.round(past / 3600) + " h ago";
+  if (past < 90) {
+    return Math.round(past) + " s ago";
+  }
+  if (past < 5400) {
+    return Math.round(past / 60) + " min ago";
+  }
+  if (past < 129600) {
+    return Math.round(past / 3600) + " h ago";
+  }
   return Math.round(past / 86400) + " days ago";
 }
 
@@ -61,15 +71,23 @@ function duration(seconds) {
 
 function element(tag, text, className) {
   const made = document.createElement(tag);
-  if (text !== undefined && text !== null) made.textContent = text;
-  if (className) made.className = className;
+  if (text !== undefined && text !== null) {
+    made.textContent = text;
+  }
+  if (className) {
+    made.className = className;
+  }
   return made;
 }
 
 function svg(tag, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) {
+    made.setAttribute(name, value);
+  }
+  if (text !== undefined) {
+    made.textContent = text;
+  }
   return made;
 }
 
@@ -78,7 +96,9 @@ function row(contents) {
   const made = element("tr");
   for (const content of contents) {
     const cell = content instanceof Node && content.tagName === "TD" ? content : element("td");
-    if (cell !== content) cell.append(content ?? "");
+    if (cell !== content) {
+      cell.append(content ?? "");
+    }
     made.append(cell);
   }
   return made;
@@ -98,7 +118,9 @@ function fill(id, rows) {
   const body = byId(id);
   const focused = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
   body.replaceChildren(...rows);
-  if (focused) [...body.querySelectorAll("a")].find((a) => a.getAttribute("href") === focused)?.focus();
+  if (focused) {
+    [...body.querySelectorAll("a")].find((a) => a.getAttribute("href") === focused)?.focus();
+  }
 }
 
 function chosenJob(jobs) {
@@ -124,7 +146,9 @@ function showJobs(answer, chosen) {
       link(job.job_id), state(job.state), steps, numberCell(job.loss === null ? "" : job.loss.toPrecision(4)),
       numberCell(live && job.tokens_per_second !== null ? short(job.tokens_per_second) : ""), String(job.workers.length || ""), ago(job.create_time),
     ]);
-    if (job.job_id === chosen) made.setAttribute("aria-current", "true");
+    if (job.job_id === chosen) {
+      made.setAttribute("aria-current", "true");
+    }
     return made;
   }));
   byId("jobs-note").textContent = answer.jobs.length === 0
@@ -135,9 +159,13 @@ function showWorkers(answer) {
   fill("workers", answer.workers.map((worker) => {
     const states = element("td");
     states.append(state(worker.state), worker.draining ? " draining" : (worker.cordoned ? " cordoned" : ""));
-    if (worker.reason) states.title = worker.reason;
+    if (worker.reason) {
+      states.title = worker.reason;
+    }
     const job = element("td");
-    if (worker.job_id) job.append(link(worker.job_id), ` rank ${worker.rank}`);
+    if (worker.job_id) {
+      job.append(link(worker.job_id), ` rank ${worker.rank}`);
+    }
     const memory = worker.memory_used_bytes !== null ? bytes(worker.memory_used_bytes) + " of " + bytes(worker.memory_bytes) : "";
     const online = worker.state !== "offline" && worker.state !== "lost";
     return row([
@@ -165,20 +193,28 @@ function showEvents(answer) {
 
 // "396k of 557k tok/s (71 %)": measured of planned; "" where nothing is planned.
 function ofPlan(measured, planned, write) {
-  if (planned == null) return "";
-  if (measured == null) return `${write(planned)} planned`;
+  if (planned == null) {
+    return "";
+  }
+  if (measured == null) {
+    return `${write(planned)} planned`;
+  }
   return `${write(measured)} of ${write(planned)} (${Math.round(100 * measured / planned)} %)`;
 }
 
 // What was planned for the job as it runs, beside what its steps measure.
 function planFacts(plan) {
-  if (!plan) return [];
-  if (plan.unknown) return [["Plan", "none: " + plan.unknown]];
+  if (!plan) {
+    return [];
+  }
+  if (plan.unknown) {
+    return [["Plan", "none: " + plan.unknown]];
+  }
   const { planned = {}, measured = {} } = plan;
   return [
-    ["Of plan: tokens/s", ofPlan(measured.tokens_per_second, planned.tokens_per_second, short)],
-    ["Of plan: watts a GPU", ofPlan(measured.watts, planned.watts, (watts) => watts.toFixed(0))],
-    ["Of plan: memory", ofPlan(measured.memory_bytes, planned.memory_bytes, bytes)],
+    ["Tokens/s, of plan", ofPlan(measured.tokens_per_second, planned.tokens_per_second, short)],
+    ["Watts a GPU, of plan", ofPlan(measured.watts, planned.watts, (watts) => watts.toFixed(0))],
+    ["Memory, of plan", ofPlan(measured.memory_bytes, planned.memory_bytes, bytes)],
     ["Planned for", `${plan.gpus} × ${plan.gpu}${plan.calibrated ? "" : ", by its data sheet"}`],
   ];
 }
@@ -245,7 +281,9 @@ function drawChart(figure, title, rows, columns) {
       path += `${drawing ? "L" : "M"}${x(steps[i]).toFixed(1)} ${y(value).toFixed(1)}`;
       drawing = true;
       ++points;
-      if (sparse && points <= 40) picture.append(svg("circle", {class: k ? "second" : "first", cx: x(steps[i]), cy: y(value), r: 2}));
+      if (sparse && points <= 40) {
+        picture.append(svg("circle", {class: k ? "second" : "first", cx: x(steps[i]), cy: y(value), r: 2}));
+      }
     });
     picture.append(svg("path", {class: k ? "second" : "first", d: path, "data-points": points}));
   });
@@ -257,7 +295,9 @@ function drawChart(figure, title, rows, columns) {
     const box = picture.getBoundingClientRect();
     const at = from + (to - from) * ((event.clientX - box.left) * width / box.width - left) / (width - left - right);
     let i = steps.findIndex((step) => step >= at);
-    if (i < 0) i = steps.length - 1;
+    if (i < 0) {
+      i = steps.length - 1;
+    }
     const there = rows.map((row) => columns[row.column][i] === null ? "" : say(row, columns[row.column][i]));
     reading.textContent = `step ${steps[i]}: ` + there.filter(Boolean).join(", ");
     picture.querySelector(".cursor")?.remove();
@@ -275,13 +315,17 @@ const words = (column) => column.replaceAll("_", " ");
 // The rows of each picture, by its name; no metric is known here by its own.
 function chartsOf(curves) {
   const charts = new Map();
-  for (const row of curves) charts.set(row.chart, [...(charts.get(row.chart) || []), row]);
+  for (const row of curves) {
+    charts.set(row.chart, [...(charts.get(row.chart) || []), row]);
+  }
   return charts;
 }
 
 function showCurves(jobId, answer) {
   const charts = byId("charts");
-  if (charts.dataset.job !== jobId) charts.replaceChildren();
+  if (charts.dataset.job !== jobId) {
+    charts.replaceChildren();
+  }
   charts.dataset.job = jobId;
   rewinds = answer.rewinds;
   const columns = answer.columns;
@@ -298,20 +342,26 @@ function showCurves(jobId, answer) {
       figure.dataset.title = title;
       charts.append(figure);
     }
-    if (!figure.matches(":hover")) drawChart(figure, title, rows, columns);  // holds still while it is read
+    if (!figure.matches(":hover")) {  // holds still while it is read
+      drawChart(figure, title, rows, columns);
+    }
   }
 }
 
 async function get(path) {
   const response = await fetch("/api/v1/" + path, {cache: "no-store", signal: AbortSignal.timeout(kTimeoutMs)});
   const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error ? answer.error.message : `HTTP ${response.status}`);
+  if (!response.ok) {
+    throw new Error(answer.error ? answer.error.message : `HTTP ${response.status}`);
+  }
   return answer;
 }
 
 async function showJob(jobs, chosen) {
   byId("job").hidden = chosen === "";
-  if (chosen === "") return;
+  if (chosen === "") {
+    return;
+  }
   const listed = jobs.some((job) => job.job_id === chosen);
   const path = "jobs/" + encodeURIComponent(chosen);
   const [job, events, curves] = await Promise.all(
@@ -322,7 +372,9 @@ async function showJob(jobs, chosen) {
 }
 
 async function poll() {
-  if (polling || document.hidden) return;
+  if (polling || document.hidden) {
+    return;
+  }
   polling = true;
   try {
     const [jobs, workers] = await Promise.all([get("jobs"), get("workers")]);

@@ -41,7 +41,7 @@ def stat(title, description, unit, expression, legend="", **more):
 
 
 def quantile(q, histogram, matchers="{@}"):
-    """Of the events in the window."""
+    """A quantile of the events in the window."""
     return f"histogram_quantile({q}, sum without (instance) (rate({histogram}_bucket{matchers}[$__rate_interval])))"
 
 

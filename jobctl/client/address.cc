@@ -44,8 +44,7 @@ std::string WhenUnreachable(std::string_view address) {
   }
   return IsThisMachine(host)
              ? "scripts/start-node.sh starts one with workers, hearth-coordinator --data-dir DIR "
-               "one "
-               "alone; --coordinator or HEARTH_COORDINATOR names another"
+               "one without workers; --coordinator or HEARTH_COORDINATOR names another"
              : absl::StrCat("on ", host, " hearth-coordinator must run with --listen ",
                             address_text, "; --coordinator or HEARTH_COORDINATOR names another");
 }

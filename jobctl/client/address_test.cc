@@ -27,7 +27,7 @@ TEST(Address, TheWebPort_IsRecognised) {
 TEST(Address, SaysHowACoordinatorIsStarted) {
   EXPECT_EQ(WhenUnreachable("127.0.0.1:7070"),
             "scripts/start-node.sh starts one with workers, hearth-coordinator --data-dir DIR one "
-            "alone; --coordinator or HEARTH_COORDINATOR names another");
+            "without workers; --coordinator or HEARTH_COORDINATOR names another");
   EXPECT_THAT(WhenUnreachable("node1:9000"),
               HasSubstr("on node1 hearth-coordinator must run with --listen node1:9000;"));
 }

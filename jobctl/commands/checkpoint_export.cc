@@ -114,7 +114,7 @@ CLI::App* AddCheckpointExport(CLI::App& app, CheckpointExportOptions& options) {
                   "Job id (its checkpoint is copied here first if this machine does not have it), "
                   "or a checkpoint or Hugging Face folder")
       ->required();
-  add->add_option("--step", options.step, "Of a job: step of the checkpoint (default: the newest)")
+  add->add_option("--step", options.step, "Step of the job's checkpoint (default: the newest)")
       ->check(CLI::PositiveNumber);
   add->add_flag_callback(
       "--ema", [&options] { options.options.weights = weights::WeightChoice::kEma; },
@@ -139,7 +139,7 @@ CLI::App* AddCheckpointAverage(CLI::App& app, CheckpointAverageOptions& options)
   add->add_option("sources", options.sources,
                   "Job id (its last checkpoints), or checkpoint or Hugging Face folders")
       ->required();
-  add->add_option("--last", options.last, "Of a job: how many of its checkpoints")
+  add->add_option("--last", options.last, "Number of the job's newest checkpoints")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   add->add_option("--dtype", options.dtype, "Format of the weights")

@@ -1,5 +1,5 @@
-// What a command is: a row of kCommands (commands.cc) that hangs options on a CLI11 subcommand and
-// returns what to run.
+// What a command is: a row of JOBCTL_COMMANDS, whose setup function adds options to a CLI11
+// subcommand and returns what to run.
 #pragma once
 
 #include <functional>

@@ -169,12 +169,12 @@ void AddBuild(CLI::App& app, Options& options) {
                             "Take at most this much text, e.g. 8MiB");
   options.build
       ->add_option("--max-tokens", build.max_tokens,
-                   "End before the document that would make it more tokens")
+                   "Stop before the dataset exceeds this many tokens")
       ->check(CLI::PositiveNumber);
   options.build
       ->add_option("--near-duplicates", build.near_duplicates,
-                   "Drop documents of which so much is like an earlier one (default: 0.8): the "
-                   "share of 5-grams of words, estimated")
+                   "Drop a document if at least this share of its word 5-grams is in an earlier "
+                   "one (default: 0.8, estimated)")
       ->expected(0, 1)
       ->default_str("0.8")
       ->check(CLI::Range(0.5, 1.0));

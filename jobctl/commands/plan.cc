@@ -378,7 +378,8 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
   return {
       app.add_option("--tokens", options.tokens,
                      "Tokens to train on: 3e9, 3B, or 20x the parameters (default: train.steps)"),
-      app.add_option("--tok-s", query.wanted_tok_s, "A speed that is wanted: is it possible?"),
+      app.add_option("--tok-s", query.wanted_tok_s,
+                     "Wanted tokens/s: says whether the GPU can reach it"),
       app.add_option("--price-kwh", query.prices.per_kwh, "Price of a kWh"),
       app.add_option("--price-hour", query.prices.per_gpu_hour, "Price of a GPU's hour, rented"),
       app.add_option("--card-price", query.card_price,

@@ -112,7 +112,8 @@ Action SetupSample(CLI::App& app) {
   app.add_option("job", *request.mutable_job_id(), "Job id")->required();
   CLI::Option* const prompt =
       app.add_option("--prompt", *text.mutable_prompt(), "Text to continue (default: none)");
-  app.add_option("--prompt-file", options->prompt_file, "File with it; - reads standard input")
+  app.add_option("--prompt-file", options->prompt_file,
+                 "File with the prompt; - reads standard input")
       ->excludes(prompt);
   AddField<int32_t>(app, "--max-tokens", "Tokens to add, at most (default: 100)",
                     [&text](int32_t tokens) { text.set_max_tokens(tokens); });
@@ -122,13 +123,15 @@ Action SetupSample(CLI::App& app) {
                  "Worker that writes (default: any that is idle and sees the checkpoint)");
   AddField<double>(app, "--temperature", "0 = always the most likely token (default: 0.8)",
                    [&text](double value) { text.set_temperature(value); });
-  AddField<int32_t>(app, "--top-k", "Of the K most likely tokens; 0 = all (default: 40)",
+  AddField<int32_t>(app, "--top-k", "Draw from the K most likely tokens; 0 = all (default: 40)",
                     [&text](int32_t value) { text.set_top_k(value); });
-  AddField<double>(app, "--top-p", "The likeliest tokens that have this share (default: 1, all)",
+  AddField<double>(app, "--top-p",
+                   "Draw from the likeliest tokens with this share together (default: 1, all)",
                    [&text](double value) { text.set_top_p(value); });
-  AddField<double>(app, "--min-p",
-                   "Tokens with this share of the likeliest one's probability (default: 0, all)",
-                   [&text](double value) { text.set_min_p(value); });
+  AddField<double>(
+      app, "--min-p",
+      "Draw from tokens with this share of the likeliest one's probability (default: 0, all)",
+      [&text](double value) { text.set_min_p(value); });
   AddField<double>(app, "--repetition-penalty", "> 1 avoids tokens that the text has (default: 1)",
                    [&text](double value) { text.set_repetition_penalty(value); });
   AddField<int64_t>(app, "--seed", "Same seed, same text (default: another one each time)",

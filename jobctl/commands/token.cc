@@ -164,7 +164,7 @@ void SetupCreate(CLI::App& app, Options& options) {
       ->check(CLI::IsMember(RoleNames()));
   app.add_option_function<std::string>(
       "--user", [&request](const std::string& user) { request.set_user(user); },
-      "Whom its calls act for (default: the name of the token)");
+      "User that its calls act as (default: the name of the token)");
   app.add_option_function<std::string>(
       "--worker", [&request](const std::string& worker) { request.set_worker_id(worker); },
       "The only worker that may use it (role worker)");
@@ -174,7 +174,7 @@ void SetupCreate(CLI::App& app, Options& options) {
   app.add_option("--expires", options.expires,
                  "Valid for this long, e.g. 12h, 30d (default: for ever)");
   app.add_option("--output-file", options.output_file,
-                 "Write the secret to this file, readable for you alone, instead of printing it");
+                 "Write the secret to this file, readable only for you, instead of printing it");
 }
 
 }  // namespace

@@ -94,8 +94,7 @@ absl::StatusOr<int> Declare(Context& context, const DeclareOptions& options) {
   if (!context.quiet && response.isolated()) {
     WriteErr(
         "other workers are silent, and the coordinator still assumes that it is cut off; --all "
-        "ends "
-        "that\n");
+        "ends that\n");
   }
   return kExitOk;
 }

@@ -252,8 +252,7 @@ class Diagnosis {
                            "wait for it in every step",
                            slow.rank(), slow.worker_id(), slow.ratio()),
            "look at that machine: other load, clocks, heat, its disk; jobctl drain moves the job "
-           "off "
-           "it");
+           "off it");
     }
   }
 

@@ -23,7 +23,7 @@ inline constexpr int kBiasCorrection2 = 1;
 // A moment in blocks (common/formats/state_blocks.h).
 struct StateBlocks {
   formats::StateCodec codec = formats::StateCodec::kNone;
-  float* scales = nullptr;  // beside the tensors; one for each block of RowOf(codec).block elements
+  float* scales = nullptr;  // on the tensors' device; one for each RowOf(codec).block elements
 };
 
 // One parameter tensor, or the shard of one. All views have the same number of elements, but codes
@@ -50,17 +50,17 @@ struct AdamWTensor {
                           // alias a master of the same type
   double lr_scale = 1.0;  // multiplies lr
   double weight_decay = 0.0;  // 0 for norms, biases, ...
-  float* amax = nullptr;      // optional, one float beside the tensors: raised to max |working| by
-                              // QuantView's rule (core/tensor.h)
+  float* amax = nullptr;      // optional, one float on the tensors' device: raised to max |working|
+                              // by QuantView's rule (core/tensor.h)
   uint32_t index = 0;  // number of the tensor in the model, < 2^24: in the key of its randomness
   uint64_t first_element = 0;  // of a shard: its place in the tensor, a multiple of 4
 };
 
-// grad_scale : optional, one float beside the tensors: to the mean, and the clip factor
-// skip       : optional, one int32 beside the tensors: if it is not 0 nothing is written at all
+// grad_scale : optional, one float on the tensors' device: to the mean, and the clip factor
+// skip       : optional, one int32 on the tensors' device: if it is not 0 nothing is written at all
 // step       : t >= 1, of the bias corrections
-// inputs     : optional, beside the tensors; then learning rate, bias corrections and the step of
-//              the randomness are its, and lr and step of the arguments are ignored
+// inputs     : optional, on the tensors' device; then learning rate, bias corrections and the step
+//              of the randomness are its, and lr and step of the arguments are ignored
 // stochastic_rounding : bf16 masters are rounded up with the probability of the part cut off; key
 //              (seed, kStochasticRounding, step, 0, tensor index, element). On the CPU so are wide
 //              masters that are the working copy and round_working is kBF16

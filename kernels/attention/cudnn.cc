@@ -93,7 +93,7 @@ absl::Status AttentionPlans::Impl::Applies(Kind kind, const AttentionDims& dims)
   }
   const bool stores_scores = deterministic && kind == Kind::kBackward;
   if (stores_scores && gpu.major != 9) {
-    return Decline("a backward pass of fixed order is known on Hopper alone");
+    return Decline("a backward pass of fixed order is known only on Hopper");
   }
   if (stores_scores && ScoresBytes(dims, 1) > kMostScores) {
     return Decline("a backward pass of fixed order would store too many scores");

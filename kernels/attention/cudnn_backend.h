@@ -90,7 +90,7 @@ class GraphBuilder {
 
   // In memory, given by `uid` when the plan runs; 16-byte aligned. uid < 1000.
   Tensor Real(int64_t uid, cudnnDataType_t dtype, const Dims& dims, const Dims& strides);
-  // Between operations.
+  // A tensor between two operations, without memory of its own.
   Tensor Virtual(cudnnDataType_t dtype, const Dims& dims, const Dims& strides);
   Tensor VirtualLike(const Tensor& like, cudnnDataType_t dtype = CUDNN_DATA_FLOAT);
   // One float in host memory, given by `uid` when the plan runs.

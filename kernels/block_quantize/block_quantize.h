@@ -26,9 +26,9 @@ struct BlockQuantizeTensor {
 // both forms, the magnitudes and the counts come from there. NVFP4 in both directions reads 2 and
 // writes 2 * 0.5625 bytes an element (bf16): 3.1 bytes are the floor.
 //   tensors: all x of one T, all of one layout
-//   counter: optional, one uint64 beside the tensors, raised by the number of tensors of which
+//   counter: optional, one uint64 on the tensors' device, raised by the number of tensors of which
 //            values were written, by the kernel that writes them
-//   skip   : optional, one int32 beside the tensors: if it is not 0 nothing is written at all
+//   skip   : optional, one int32 on the tensors' device: if it is not 0 nothing is written at all
 // Bits independent of exec.threads, of the grid, and equal on CPU and CUDA.
 // Errors: kInvalidArgument (shape, dtype, alignment or a combination that is not defined, text says
 // which); kUnimplemented (T on CUDA).

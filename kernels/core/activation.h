@@ -16,7 +16,7 @@ namespace hearth::kernels {
 //              CUDA all views are aligned to 16 bytes then
 //   keep     : the input for backward in 8 bits, in its shape; F is a multiple of 32, y_quant has
 //              no columns. On CUDA all views are aligned to 16 bytes then
-//   kept     : read instead of the input, which then gives shape and type alone
+//   kept     : read instead of the input, which then gives only shape and type
 struct ActivationOutputs {
   TensorView y;
   QuantView y_quant;
@@ -25,7 +25,7 @@ struct ActivationOutputs {
   KeptInput keep;
   KeptInput kept;
 
-  // Whether a form that a GPU has beside bf16 alone is read or written (RequireFormStorage).
+  // Whether a form that a GPU has only beside bf16 is read or written (RequireFormStorage).
   constexpr bool has_forms() const {
     return !y_quant.empty() || !y_blocks.empty() || !keep.empty() || !kept.empty();
   }

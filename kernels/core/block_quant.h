@@ -41,8 +41,8 @@ struct BlockForm {
   uint64_t* counts = nullptr;
   Rounding rounding = Rounding::kNearest;
   HadamardSigns signs = HadamardSigns::kFixed;
-  // 0: none. 16, 32, 64, 128: groups of so many along K are multiplied by the orthonormal Hadamard
-  // matrix after the signs; K is a multiple of it.
+  // 0: none. 16, 32, 64, 128: groups of this many along K are multiplied by the orthonormal
+  // Hadamard matrix after the signs; K is a multiple of it.
   int16_t hadamard = 0;
 
   constexpr bool has_values() const { return values != nullptr; }
@@ -66,7 +66,7 @@ struct BlockQuantView {
   // Key of the random numbers (purpose is ignored; tensor unique within the model): element e of
   // the rows form has number e, element e of the columns form R C + e.
   RngKey key;
-  // Optional, one beside the tensors: its step and micro_batch stand for the key's.
+  // Optional, one on the tensors' device: its step and micro_batch stand for the key's.
   const StepInputs* position = nullptr;
   // Which signs (kSeeded).
   uint32_t rotation = 0;

@@ -8,10 +8,11 @@
 
 #include "kernels/core/exec.h"
 
-// On a function that is not a template and holds a hot loop: compiled for AVX2 + FMA and for the
-// base instruction set, chosen when the program is loaded. What it calls must be inlined into it
-// (HEARTH_INLINE). OpenMP regions must be outside: the compiler does not clone outlined bodies.
-// The sanitizers' runtimes are not ready when the choice is made, so they get the base version.
+// Marks a function that is not a template and holds a hot loop: it is compiled for AVX2 + FMA and
+// for the base instruction set, chosen when the program is loaded. What it calls must be inlined
+// into it (HEARTH_INLINE). OpenMP regions must be outside: the compiler does not clone outlined
+// bodies. The sanitizers' runtimes are not ready when the choice is made, so they get the base
+// version.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define HEARTH_SIMD __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else

@@ -38,7 +38,7 @@ struct Exec {
 //   CUDA: kF32 or kBF16, called A in the headers, the same for all activations and weights of a
 //         call; `round_*` must say the storage type or kF32. Statistics (rstd, lse, mean, nll) are
 //         kF32, weight gradients G are kF32 or kBF16 (sums in fp32, rounded once a call). Forms of
-//         a tensor that are quantised, block-scaled or kept exist beside kBF16 alone.
+//         a tensor that are quantised, block-scaled or kept exist only beside kBF16.
 
 // kInvalidArgument if exec.threads < 1; kUnimplemented if `exec` names a GPU.
 absl::Status RequireCpu(const Exec& exec, const char* op);

@@ -37,8 +37,8 @@ inline KeptInput KeptAt(void* data, int64_t rows, int64_t cols) {
   return {bytes, bytes + rows * cols};
 }
 
-// What the arguments of an op say of a kept input of `cols` columns, or parts of so many: `keep` to
-// be written, `kept` to be read; not both, and none of `quant`'s columns beside `keep`.
+// Checks the arguments of an op about a kept input of `cols` columns, or parts of that many: `keep`
+// is written, `kept` is read; not both, and none of `quant`'s columns beside `keep`.
 absl::Status RequireKept(const KeptInput& keep,
                          const KeptInput& kept,
                          const QuantView& quant,

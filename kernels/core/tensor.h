@@ -73,8 +73,8 @@ struct QuantView {
   DType dtype = DType::kE4M3;    // kE4M3 or kE5M2
   void* rows = nullptr;          // [R, C] of `dtype`, row-major; absent: not wanted
   void* columns = nullptr;       // [C, R], the transpose; absent: not wanted
-  const float* scale = nullptr;  // one float beside the tensors; present if rows or columns are
-  float* amax = nullptr;         // one float beside the tensors, >= 0 or NaN; absent: not wanted
+  const float* scale = nullptr;  // one float on the tensors' device; present if rows or columns are
+  float* amax = nullptr;         // one float on the tensors' device, >= 0 or NaN; absent: unwanted
 
   constexpr bool empty() const { return rows == nullptr && columns == nullptr && amax == nullptr; }
   constexpr bool has_values() const { return rows != nullptr || columns != nullptr; }

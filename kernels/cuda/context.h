@@ -64,9 +64,9 @@ class CudaContext {
   // The choices made so far for matrix products, for another rank's ImportPlans (attention's plans
   // are the library's own choice: equal versions choose alike).
   std::string ExportPlans() const;
-  // Takes over such choices: true if a product that was run here before gets another one: record
-  // graphs after it. Of another GPU model or version: false.
-  // kInvalidArgument: not such a text.
+  // Takes over such choices. True if a product that was run here before gets another one: record
+  // graphs after it. False for choices of another GPU model or version. kInvalidArgument: not such
+  // a text.
   absl::StatusOr<bool> ImportPlans(const std::string& text);
   // Products that run cuBLASLt's first choice because options().tuning_seconds were over.
   int untuned_products() const;

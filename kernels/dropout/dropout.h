@@ -13,8 +13,8 @@ namespace hearth::kernels {
 //   x, y : same number of elements, T = kF32 or kF64 (CPU), A (CUDA, core/exec.h); y may alias x
 //   residual : optional, added after: y = round_y(residual + dropout(x)); forward only
 //   p    : probability of dropping, 0 <= p < 1; kept if RngUniform >= p
-//   position : optional, one beside the tensors: its step and micro_batch, read while the op runs,
-//              stand for the key's, so that a captured launch drops others when it is replayed
+//   position : optional, one on the tensors' device: its step and micro_batch, read while the op
+//              runs, stand for the key's, so that a captured launch drops others on replay
 // The mask has the same bits on every device.
 // Errors: kInvalidArgument (shape, dtype, p); kUnimplemented (rounding, storage).
 struct DropoutArgs {

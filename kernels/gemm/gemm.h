@@ -18,7 +18,7 @@ namespace hearth::kernels {
 //   e4m3, e4m3 | e5m2, e4m3 | e4m3, e5m2 -> T (CPU: f32). No TF32.
 // FP8 operands: transpose_b without transpose_a (both contracted along their rows), K, N, lda and
 // ldb multiples of 16, and
-//   scale_a, scale_b : one float each, beside the tensors: value = quantised * *scale
+//   scale_a, scale_b : one float each, on the tensors' device: value = quantised * *scale
 //   fast_accumulation: partial sums stay in the tensor core's short accumulator (13 fraction bits
 //                      on Hopper): for forward products. No meaning elsewhere
 //   lda, ldb, ldc    : elements from one row of a, b, c as stored to the next; 0: contiguous
@@ -34,10 +34,10 @@ namespace hearth::kernels {
 //   addend  : optional, what beta multiplies instead of c, which is then not read: c's shape, dtype
 //             and leading dimension; may alias a or b, not c
 //   batch   : so many products at once. The views are of the first; the matrices of the others lie
-//             stride_a, stride_b and stride_c (addend too) elements further on each. Plain operands
-//             without bias and rounding alone
-//   scalars : CUDA, optional: two floats beside the tensors that stand for alpha and beta when the
-//             product runs; whether c is read is still said by `beta`
+//             stride_a, stride_b and stride_c (addend too) elements further on each. Only plain
+//             operands without bias and rounding
+//   scalars : CUDA, optional: two floats on the tensors' device that stand for alpha and beta when
+//             the product runs; `beta` still says whether c is read
 // The three products of a linear layer with weight w [N, K] (Hugging Face layout):
 //   y = x wT      : a = x,  b = w,  transpose_b
 //   dx = dy w     : a = dy, b = w

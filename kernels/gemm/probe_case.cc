@@ -102,7 +102,7 @@ std::vector<double> FillOperand(const ProbeCase& which,
   return values;
 }
 
-// Without c.
+// Adds to p.want and p.spread as if c were zero.
 void FillReference(const std::vector<double>& a, const std::vector<double>& b, ProbeProduct& p) {
   const double factor = p.alpha * double{p.a.scale} * double{p.b.scale};
   for (int64_t m = 0; m < p.m; ++m) {

@@ -16,7 +16,7 @@ namespace hearth::kernels {
 //   block whose sum leaves [2^-100, 2^127] again in double: relative error <= 2^-21.
 // nonfinite   = number of elements that are NaN or infinite (they also make sum_squares so).
 //   tensors : each T = kF32 or kF64 (CPU), kF32 or kBF16 (CUDA)
-//   sum_squares, nonfinite : one each, beside the tensors; overwritten; nonfinite may be null
+//   sum_squares, nonfinite : one each, on the tensors' device; overwritten; nonfinite may be null
 // Workspace: one double and one int64 per block.
 struct SumSquaresArgs {
   absl::Span<const TensorView> tensors;

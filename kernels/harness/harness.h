@@ -84,7 +84,7 @@ BufferSpec Quantised(std::string name,
 BufferSpec Words(std::string name, size_t bytes);
 // KeptBytes of a kept input [rows, cols] (core/kept_input.h), compared bit for bit; an output.
 BufferSpec KeptWords(std::string name, int64_t rows, int64_t cols);
-// A struct beside the tensors, whose size is a multiple of 8: kI64 words, compared bit for bit.
+// A struct on the tensors' device, whose size is a multiple of 8: kI64 words, compared bit for bit.
 template <typename T>
 BufferSpec Struct(std::string name, const T& value, Role role = Role::kInput) {
   static_assert(sizeof(T) % 8 == 0);

@@ -22,7 +22,7 @@ struct LinearCrossEntropyQuant {
   TensorView hidden_columns;
   TensorView weight_rows;
   TensorView weight_columns;
-  // One float each, beside the tensors: value = quantised * *scale.
+  // One float each, on the tensors' device: value = quantised * *scale.
   const float* hidden_scale = nullptr;
   const float* weight_scale = nullptr;
   // Format of d_logits. They get the fixed scale MaxFinite(d_logits) / d_loss.
@@ -48,7 +48,7 @@ struct LinearCrossEntropyQuant {
 //   top         : [N] i32, optional, evaluation only: 1 where greedy decoding would take the
 //                 target: no logit is larger, and no equal one has a lower index; else, and where
 //                 w == 0, 0
-//   loss_sum, weight_sum : one double each, beside the tensors, added to; not null
+//   loss_sum, weight_sum : one double each, on the tensors' device, added to; not null
 //   chunk       : tokens per chunk, 0 = chosen so that a chunk's logits take about 32 MiB (CPU) or
 //                 1 GiB (CUDA: each chunk reads and writes d_weight once, so few are better)
 //   round_logits: also rounds the logits themselves before the softmax
@@ -82,7 +82,7 @@ struct LinearCrossEntropyArgs {
 
 absl::Status CanImplement(const LinearCrossEntropyArgs& args);
 size_t LinearCrossEntropyWorkspaceBytes(const Exec& exec, const LinearCrossEntropyArgs& args);
-// For either device.
+// The larger of what both devices need.
 size_t LinearCrossEntropyWorkspaceBytes(const LinearCrossEntropyArgs& args);
 absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args);
 

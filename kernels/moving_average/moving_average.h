@@ -17,8 +17,8 @@ namespace hearth::kernels {
 //   y      : as many elements, kF32; on the CPU also kF64; updated
 //   decay  : 0 < decay < 1
 //   step   : t >= 1; ignored if there are `inputs`
-//   inputs : optional, beside the tensors: its step counts
-//   skip   : optional, one int32 beside the tensors: if it is not 0 nothing is written
+//   inputs : optional, on the tensors' device: its step counts
+//   skip   : optional, one int32 on the tensors' device: if it is not 0 nothing is written
 // Bits independent of exec.threads and of how a tensor is cut; those of CPU and CUDA differ by
 // roundings. Errors: kInvalidArgument (count, types, decay, step); kUnimplemented (kF64 on CUDA).
 struct MovingAverageArgs {

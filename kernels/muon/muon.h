@@ -53,7 +53,7 @@ struct MuonUpdateTensor {
   float* amax = nullptr;  // optional: raised to max |working|, as AdamWTensor's
 };
 
-// inputs : optional, beside the tensors: then the learning rate is its
+// inputs : optional, on the tensors' device: then the learning rate is its
 struct MuonUpdateArgs {
   absl::Span<const MuonUpdateTensor> tensors;
   double lr = 0.0;

@@ -18,10 +18,10 @@ struct QuantizeTensor {
   QuantView quant;
 };
 
-// Writes the quantised outputs of every tensor; where only amax is wanted, that alone.
-//   counter : optional, one uint64 beside the tensors, raised by the number of tensors whose values
-//             were written, by the kernel that writes them
-//   skip    : optional, one int32 beside the tensors: if it is not 0 nothing is written at all
+// Writes the quantised outputs of every tensor; where only amax is wanted, only that.
+//   counter : optional, one uint64 on the tensors' device, raised by the number of tensors whose
+//             values were written, by the kernel that writes them
+//   skip    : optional, one int32 on the tensors' device: if it is not 0 nothing is written at all
 // Bits independent of exec.threads and equal on CPU and CUDA.
 // Errors: kInvalidArgument (shape, dtype).
 struct QuantizeArgs {
@@ -43,8 +43,8 @@ absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
 //   scale_inverse : [n, kScaleInverseStride] f32, of which the first of each row is written: a
 //                   16-byte boundary for each, because cuBLASLt 13 refuses others
 //   dtypes : n entries in HOST memory on every device (fixed for a run), kE4M3 or kE5M2
-//   cursor : one int64 beside the tensors, number of updates made; advanced by one. Required with
-//            history > 0
+//   cursor : one int64 on the tensors' device, number of updates made; advanced by one. Required
+//            with history > 0
 //   skip   : as above; with it nothing changes but that amax is zeroed (history > 0)
 // n <= 4096. Errors: kInvalidArgument.
 inline constexpr int64_t kScaleInverseStride = 4;

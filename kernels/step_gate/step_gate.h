@@ -54,7 +54,7 @@ struct StepState {
 
 // state: sums, verdict and times of a new step set to 0, control to the inputs', started_ns to now;
 // skip and weight_quantizations stay.
-//   inputs, state : one each, beside the tensors
+//   inputs, state : one each, on the tensors' device
 absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
 
 // loss = loss_sum / weight_sum; grad_norm = sqrt(sum_squares) * tokens / weight_sum;
@@ -65,7 +65,7 @@ absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* st
 
 // *where = now, in nanoseconds of a clock that never goes back: CUDA %globaltimer (its steps may be
 // as long as 1 us), CPU the machine's monotonic clock. Differences of one device's stamps count.
-//   where : beside the tensors
+//   where : on the tensors' device
 absl::Status StampTime(const Exec& exec, uint64_t* where);
 
 HEARTH_DECLARE_VERSIONS(BeginStep, const StepInputs* inputs, StepState* state);

@@ -45,7 +45,7 @@ absl::Status CanImplement(const SwigluBackwardArgs& args) {
   if (!args.y_quant.empty() &&
       (args.kept.empty() || args.y_quant.rows != nullptr || args.y_quant.amax != nullptr ||
        args.d_gate_up_quant.columns == nullptr)) {
-    return absl::InvalidArgumentError("swiglu: y once more wants a kept input and columns alone");
+    return absl::InvalidArgumentError("swiglu: y once more wants a kept input and only columns");
   }
   if (!args.d_gate_up.empty() ||
       (!args.d_gate_up_quant.has_values() && args.d_gate_up_blocks.empty())) {

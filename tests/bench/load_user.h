@@ -30,7 +30,7 @@ class LoadUser {
   // A page of 50.
   void List();
 
-  // By the name of the call.
+  // Latencies by the name of the call.
   const std::map<std::string, std::vector<double>>& latencies_ms() const { return latencies_ms_; }
   int failures() const { return failures_; }
   void Forget() { latencies_ms_.clear(); }

@@ -299,7 +299,7 @@ class Soak:
         for job_id in set(known) - set(self.acknowledged):  # it was taken and its answer lost
             self.cluster.wait_state(job_id, "SUCCEEDED")
         harness.wait_until("the removal of folders that no job needs", self.only_a_person_can_tell, self.RECOVERY_MAX)
-        self.cluster.jobctl("checkpoints", "prune", "--min-age", "0s")
+        self.cluster.jobctl("checkpoints", "prune", "--min-age", "0s", "--yes")
         harness.wait_until("the removal of what was pruned", lambda: not self.leftovers().get("folders"), self.RECOVERY_MAX)
         trainers = [pid for name in self.cluster.workers for pid in self.cluster.trainer_pids(name)]
         if trainers:

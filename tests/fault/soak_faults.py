@@ -68,14 +68,19 @@ def hang_step(soak, jobs):
 
 
 # -- workers -------------------------------------------------------------------------------------------------------
-def restart_worker(soak, jobs, how, upgrade=False):
-    worker = any_worker(soak, jobs)
-    soak.cluster.workers[worker].kill(how)
+def restart_workers(soak, workers, how, upgrade=False):
+    for worker in workers:
+        soak.cluster.workers[worker].kill(how)
     soak.pause(0, 3)
-    if upgrade:
-        soak.other_version(worker)
-    soak.start_worker(worker)
-    return {worker}
+    for worker in workers:
+        if upgrade:
+            soak.other_version(worker)
+        soak.start_worker(worker)
+    return set(workers)
+
+
+def restart_worker(soak, jobs, how):
+    return restart_workers(soak, [any_worker(soak, jobs)], how)
 
 
 def kill_worker(soak, jobs):
@@ -87,7 +92,10 @@ def end_worker(soak, jobs):
 
 
 def upgrade_worker(soak, jobs):
-    return restart_worker(soak, jobs, soak.random.choice([signal.SIGTERM, signal.SIGKILL]), upgrade=True)
+    # A gang has one version: where a job needs all workers, it waits until all have the same.
+    needs_all = len(soak.names) == soak.shape.ranks
+    workers = soak.names if needs_all else [any_worker(soak, jobs)]
+    return restart_workers(soak, workers, soak.random.choice([signal.SIGTERM, signal.SIGKILL]), upgrade=True)
 
 
 def stop_worker(soak, jobs):
@@ -209,6 +217,10 @@ def full_data_disk(soak, _jobs):
     soak.disks["coordinator"].fill()
     soak.pause(0.5, 4)
     soak.disks["coordinator"].empty()
+    # One whose write has failed answers what is under way before it ends.
+    over = time.monotonic() + 3
+    while time.monotonic() < over and soak.cluster.coordinator.alive():
+        time.sleep(0.05)
     if not soak.cluster.coordinator.alive():
         soak.start_coordinator()
     return set()

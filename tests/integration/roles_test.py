@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Who may do what: tokens and their roles, the owners of jobs, admins who act as others, certificates, and the audit log."""
+"""Tests of who may do what: tokens and their roles, the owners of jobs, admins who act as others, certificates, and the audit log."""
 
 import json
 import os

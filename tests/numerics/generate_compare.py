@@ -83,7 +83,7 @@ def ours(args, folder, device):
 
 
 def gap(model, prompt, common, a, b):
-    """Of fp32's logits behind what is common: how much token a is above b, and the largest magnitude."""
+    """In fp32, after the common tokens: by how much the logit of a is above that of b, and the largest magnitude."""
     model = model.to(device="cpu", dtype=torch.float32)
     with torch.no_grad():
         logits = model(torch.tensor([list(prompt.encode()) + common])).logits[0, -1]

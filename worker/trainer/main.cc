@@ -130,8 +130,9 @@ void AddEval(CLI::App& parent, EvalOptions& eval, int& result) {
       "eval", "loss of a checkpoint on datasets, or its answers to the questions of a task");
   app.add_option("checkpoint", eval.checkpoint, "checkpoint or model folder")->required();
   CLI::Option* const data =
-      app.add_option("--data", eval.data,
-                     "dataset folders or .bin files, as A,B or repeated; each is measured alone")
+      app.add_option(
+             "--data", eval.data,
+             "dataset folders or .bin files, as A,B or repeated; each is measured by itself")
           ->delimiter(',');
   CLI::Option* const items =
       app.add_option("--items", eval.items, "file of the task's items (.jsonl; mmlu also .csv)");
@@ -140,7 +141,7 @@ void AddEval(CLI::App& parent, EvalOptions& eval, int& result) {
           ->excludes(data)
           ->needs(items);
   items->needs(task);
-  app.add_option("--limit", eval.limit, "ask the first N items alone")
+  app.add_option("--limit", eval.limit, "ask only the first N items")
       ->check(CLI::PositiveNumber)
       ->needs(task);
   app.add_option("--shots", eval.shots, "examples before each question (mmlu)")
@@ -279,7 +280,7 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
 
 void AddWriteText(CLI::App& parent, WriteTextOptions& text, int& result) {
   CLI::App& app = *parent.add_subcommand(
-      "write-text", "a text of a checkpoint under hearth-worker (HEARTH_TRAINER_FD)");
+      "write-text", "write a text with a checkpoint; started by hearth-worker (HEARTH_TRAINER_FD)");
   app.add_option("--device", text.device, "cpu | cuda:N")->capture_default_str();
   app.add_option("--threads", text.threads, "CPU threads (default: all)");
   app.add_option("--checkpoint-root", text.checkpoint_root,
@@ -308,7 +309,7 @@ int Main(int argc, char** argv) {
   int result = 0;
 
   RunOptions run;
-  CLI::App& run_app = *app.add_subcommand("run", "train a job in this process alone");
+  CLI::App& run_app = *app.add_subcommand("run", "train a job in this process, without daemons");
   AddJob(run_app, run.job);
   run_app.add_option("--device", run.device, "cpu | cuda:N (default: the job's resources.device)");
   run_app.add_option("--out", run.out,

@@ -52,10 +52,10 @@ struct Calibration {
   double elementwise = 0;  // share of it that kernels bound by memory reach
   double optimizer = 0;    // and the optimizer
   double launch_seconds = 0;
-  // Time of kernels in a step over the same alone: the clock falls at the power limit.
+  // Time of kernels in a step, divided by their time alone: the clock falls at the power limit.
   double stretch[kMatrixFormatCount] = {1, 1, 1, 1};  // of products
   double stretch_other = 1;
-  double emulated = 1;  // the same of recipes whose products are emulated
+  double emulated = 1;  // the same for recipes whose products are emulated
   // Watts of a GPU while such kernels run. All 0 = not known.
   double product_watts = 0;
   double attention_watts = 0;

@@ -15,7 +15,7 @@ v1::PlanJudgement JudgementOf(const Feasibility& f);
 // A verdict or a format that this version does not know: kNo, kBf16.
 Feasibility FeasibilityOf(const v1::PlanJudgement& judgement);
 
-// Without products.
+// Leaves out the products.
 v1::StepPlan StepPlanOf(const StepTime& time);
 
 }  // namespace hearth::spec

@@ -30,7 +30,7 @@ absl::Span<const StateFormat* const> StateTiers();
 // activations and libraries.
 inline constexpr double kParameterShare = 0.8;
 
-// Parameters that fit by that rule alone. `memory_gb` in 10^9 bytes.
+// Parameters that fit by that rule. `memory_gb` in 10^9 bytes.
 double LargestParameters(double memory_gb, double bytes_per_parameter);
 
 }  // namespace hearth::spec

@@ -11,7 +11,7 @@ namespace hearth::spec {
 // Appends a violation for each field that `given` sets and that changes nothing in this job: its
 // row's applies_when does not hold (FieldRow), no parameter is in its optimizer group, or it leaves
 // no step to the recipe. A value equal to the default is never a violation, so a resolved spec can
-// be submitted again. `given` is a job file's spec, resolved or not. For submitting alone: a job
+// be submitted again. `given` is a job file's spec, resolved or not. Only for submitting: a job
 // that is stored or resumed keeps what it has.
 void CheckIdleKeys(const v1::JobSpec& given, std::vector<FieldViolation>& violations);
 

@@ -75,7 +75,7 @@ struct ParameterState {
   // shape.
   int per = 1;
 
-  // Its own elements for so many of the parameter's.
+  // How many elements it has for `elements` of the parameter.
   int64_t Count(int64_t elements) const { return (elements + per - 1) / per; }
   bool in_blocks() const { return codec != StateCodec::kNone; }
   // "exp_avg" or "exp_avg.scale": its name in checkpoints, before the parameter's.

@@ -35,7 +35,7 @@ namespace hearth::spec {
 enum class StateKind : uint8_t {
   kMean,      // a mean of gradients: both signs, many sizes
   kSquares,   // a mean of squares, >= 0; the root of it divides
-  kMomentum,  // of Muon, which reads its direction alone
+  kMomentum,  // of Muon, which reads only its direction
 };
 inline constexpr int kStateKinds = 3;
 
@@ -49,7 +49,7 @@ struct StateSpec {
   // Which parameters have it; null: all.
   bool (*of)(const Parameter& parameter) = nullptr;
   StateKind kind = StateKind::kMean;
-  // Kept in this format alone, with masters, whatever optimizer.state and optimizer.master offer:
+  // Kept only in this format, with masters, whatever optimizer.state and optimizer.master offer:
   // the rules refuse a job that asks for another.
   bool fixed = false;
 

@@ -36,8 +36,8 @@ struct BatchPlan {
 };
 
 // `micro_batch_size` is the resolved one (>= 1), also where the spec says auto. kInvalidArgument
-// when global_batch_tokens is no multiple of micro_batch_size * sequence_length, naming the nearest
-// that is, or when a rank of `world_size` would get nothing.
+// when global_batch_tokens is not a multiple of micro_batch_size * sequence_length, naming the
+// nearest that is, or when a rank of `world_size` would get nothing.
 absl::StatusOr<BatchPlan> MakeBatchPlan(int64_t global_batch_tokens,
                                         int64_t micro_batch_size,
                                         int64_t sequence_length,
@@ -45,7 +45,7 @@ absl::StatusOr<BatchPlan> MakeBatchPlan(int64_t global_batch_tokens,
 
 // Micro-batch sizes that divide the global batch, largest first, at most `limit`: the candidates of
 // `auto`. Each leaves every one of `world_size` ranks at least one micro-batch. Empty when
-// global_batch_tokens is no multiple of sequence_length * world_size and no size fits.
+// global_batch_tokens is not a multiple of sequence_length * world_size and no size fits.
 std::vector<int64_t> MicroBatchCandidates(int64_t global_batch_tokens,
                                           int64_t sequence_length,
                                           int64_t world_size,

@@ -43,13 +43,13 @@ struct GenerationBuffers {
   BufferId seen;      // [B, ceil(V / 32)] i32
   BufferId lengths;   // [M] i32, of a prefill pass: tokens of each prompt
   BufferId rows;      // [M] i32: and where the last of them lies in the pass
-  BufferId staging;   // pinned; GPU alone
+  BufferId staging;   // pinned; only on a GPU
 };
 
 // Device memory is one allocation, of memory.arena_bytes(); the plans of the passes lie in it.
 struct GenerationPlan {
   TrainingPlan memory;
-  TrainingPlan weights;  // the parameters alone
+  TrainingPlan weights;  // only the parameters
   TrainingPlan prefill;  // without weights
   TrainingPlan decode;
   GenerationBuffers ids;

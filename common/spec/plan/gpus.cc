@@ -206,7 +206,7 @@ RecipeOnGpu RecipeOn(const GpuRow& gpu, const Recipe& recipe) {
       return {Execution::kNone, format,
               Text("compute capability ", capability, " has no FP8 units")};
     }
-    // There products of one scale a tensor go through the block-scaled units, which are faster.
+    // On 12.x, products with one scale a tensor use the block-scaled units, which are faster.
     const bool block = gpu.compute / 10 == 12;
     return {Execution::kNative, block ? MatrixFormat::kFp8Block : format, ""};
   }

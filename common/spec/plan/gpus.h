@@ -47,7 +47,7 @@ struct GpuRow {
   int64_t memory_bytes() const;
 };
 
-// In the order of the file.
+// All rows, in the order of the file.
 absl::Span<const GpuRow> Gpus();
 
 // The row whose words all stand in `name`, a driver's name of a GPU, as words of their own; of

@@ -55,8 +55,7 @@ std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
                                     int rank,
                                     int shards);
 
-// One state as a rank holds it: a buffer of that of all its pieces whose parameters have it, in
-// one format.
+// One state on one rank: a buffer with this state for all pieces that have it, in one format.
 struct StateBuffer {
   ParameterState state;
   // By piece, in the state's own elements; -1: its parameter has no such state.

@@ -36,7 +36,7 @@ class PlanBuilder {
                   DType format,
                   std::vector<int64_t> shape,
                   Lifetime life);
-  // Elements of so many bytes each on every device.
+  // Elements of `element_bytes` bytes each, on every device.
   BufferId Words(std::string name,
                  BufferClass buffer_class,
                  int64_t element_bytes,

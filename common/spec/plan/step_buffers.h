@@ -65,7 +65,7 @@ struct FormsLayout {
   int64_t rows = 0;                // x of fprop, [N, in]
   int64_t dy_rows = 0;             // dy of dgrad, [N, out]
   int64_t dy_columns = 0;          // dy of wgrad, [out, N]
-  int64_t waiting_dy_columns = 0;  // the same of sites whose dy waits; without any, dy_columns
+  int64_t waiting_dy_columns = 0;  // the same for sites whose dy waits; without any, dy_columns
   int64_t bytes = 0;
 };
 

@@ -27,11 +27,11 @@ enum class Recompute : uint8_t {
   kNormAct,    // norm outputs and activation functions
   kFfn,        // and the feed-forward projection
   kAttention,  // and q, k, v and attention
-  kBlock,      // and everything else: a layer keeps its input alone
+  kBlock,      // and everything else: a layer keeps only its input
 };
 inline constexpr int kRecomputeCount = 5;
 std::string_view RecomputeName(Recompute recompute);
-// In the order of the levels.
+// The names, in the order of the levels.
 std::vector<std::string_view> RecomputeNames();
 // False when `name` is none of the levels.
 bool ParseRecompute(std::string_view name, Recompute& recompute);
@@ -109,8 +109,8 @@ struct TrainingPlanOptions {
   // False: weights, and what the host hands over, lie elsewhere (plan/generation_plan.h). Only
   // without training.
   bool store = true;
-  // What evaluations read of each target is kept: its negative log-likelihood, and whether no token
-  // is likelier. Of a forward pass alone always, unless what it computes lies elsewhere.
+  // Keeps what evaluations read for each target: its negative log-likelihood, and whether no token
+  // is likelier. Forward-only plans always keep them, unless their weights are in another plan.
   bool scores = false;
 
   bool keeps_scores() const { return scores || (!training && store); }
@@ -129,7 +129,7 @@ bool KeepsNarrow(const TrainingPlanOptions& options);
 inline constexpr int64_t kKeptBlock = 32;
 
 // The level of quantised passes: where backward makes columns again, the norms' outputs are made
-// again at each, as their columns alone are quantised then.
+// again at each, as only their columns are quantised then.
 Recompute QuantisedRecompute(const TrainingPlanOptions& options);
 
 // The level of passes, and layers, in BF16: in a job that quantises there is one buffer for all
@@ -139,7 +139,7 @@ Recompute PlainRecompute(const TrainingPlanOptions& options);
 // The forms that a plan with a quantised recipe needs.
 FormsLayout LayoutForms(const TrainingPlanOptions& options);
 
-// The same of the two operands of a weight's products in PrecisionPlan::fallback, over the same
+// The same for the two operands of a weight's products in PrecisionPlan::fallback, over the same
 // bytes: layers that run in it use none of the others.
 struct FallbackLayout {
   int64_t a = 0;  // x of fprop, dy of dgrad and wgrad

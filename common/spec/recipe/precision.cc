@@ -33,7 +33,7 @@ StepFormat PrecisionPlan::Format(int rung, int remedy) const {
   if (remedy < 0) {
     return step;
   }
-  // Where the whole step is as wide its layers are.
+  // If the whole step is already that wide, so are its layers.
   const LayerRemedy& change = remedies[static_cast<size_t>(remedy)];
   if (!change.layers.empty() && change.format < step.format) {
     step.remedy = remedy;

@@ -29,11 +29,11 @@ enum class Source : uint8_t { kHighPrecision, kForwardCopy };
 struct Operand {
   DType dtype = DType::kBF16;
   Scaling scaling = Scaling::kNone;
-  // Meaningful for kBlock alone: which elements share a scale, and whether they are a square.
+  // Meaningful only for kBlock: which elements share a scale, and whether they are a square.
   BlockLayout layout = BlockLayout::kMxfp8;
   bool square = false;
   Rounding rounding = Rounding::kNearest;
-  // Groups of so many elements along the contracted dimension go through a random Hadamard
+  // Groups of this many elements along the contracted dimension go through a random Hadamard
   // transform before they are rounded: 16, 32, 64 or 128; 0 = no transform.
   int16_t hadamard = 0;
   HadamardSigns signs = HadamardSigns::kFixed;
@@ -92,7 +92,7 @@ struct Recipe {
   // Residual stream, norms, attention, softmax and what backward saves of them.
   DType activation = DType::kBF16;
   ParameterFormats parameters = {};
-  // Steps in the history of absolute maxima; kTensorDelayed alone.
+  // Steps in the history of absolute maxima; only kTensorDelayed.
   int amax_history = 0;
   // Layers kept in BF16 at either end; defaults of precision.high_precision_layers, of a model of
   // four times as many layers or more.

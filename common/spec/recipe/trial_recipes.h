@@ -9,12 +9,11 @@
 
 namespace hearth::spec {
 
-// The job in another recipe, for a fair comparison: everything else stays, but for what the recipe
-// has no use for and would be refused with: fallbacks it cannot follow, remedies without a
-// fallback, an output projection in a format that does not go with it, a trial, and keys of
-// `precision` that change nothing in it. A name that is no recipe is kept, for validation to
-// refuse. `job` may be resolved; then so is the result but for those keys, with the defaults of the
-// job's own recipe.
+// The job in another recipe, for a fair comparison: everything else stays, except what would be
+// refused with this recipe: fallbacks it cannot follow, remedies without a fallback, an output
+// projection in a format that does not go with it, a trial, and keys of `precision` that change
+// nothing in it. A name that is not a recipe is kept, for validation to refuse. If `job` is
+// resolved, so is the result except those keys, with the defaults of the job's own recipe.
 v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe);
 
 // BF16, with which the others are compared, then the recipes of the job's ladder above BF16 in its

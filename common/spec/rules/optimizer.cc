@@ -14,9 +14,8 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
   }
   for (const StateSpec& state : row->states) {
     if (state.fixed && optimizer.state() != DTypeName(state.dtype)) {
-      check.Add("optimizer.state",
-                Text(row->name, " keeps ", state.name, " in ", DTypeName(state.dtype),
-                     " alone, not in ", optimizer.state()));
+      check.Add("optimizer.state", Text(row->name, " keeps ", state.name, " only in ",
+                                        DTypeName(state.dtype), ", not in ", optimizer.state()));
       break;
     }
   }

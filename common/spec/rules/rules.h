@@ -16,7 +16,7 @@ namespace hearth::spec {
 // A model's rules. `sequence_length` 0 = unknown.
 void CheckModelRules(const v1::ModelSpec& model, int64_t sequence_length, Checker& check);
 
-// That the whole shape but vocab is there.
+// Checks that the shape is complete, except for vocab.
 void CheckModelComplete(const v1::ModelSpec& model, Checker& check);
 
 // Every rule of a job but those of its model.
@@ -27,12 +27,12 @@ void CheckJobRules(const v1::JobSpec& job, Checker& check);
 // has read the model's folder.
 void CheckJobLayers(const v1::JobSpec& job, Checker& check);
 
-// That the datasets have the tokenizer of model.from, or without it that of the first of them;
-// where one of two has none recorded, that their vocabularies could belong together. Says nothing
-// with data.allow_other_tokenizer.
+// Checks that the datasets have the tokenizer of model.from, or without it that of the first
+// dataset; if one of two has none recorded, that their vocabularies could belong together. Says
+// nothing with data.allow_other_tokenizer.
 void CheckTokenizers(const v1::JobSpec& job, const DataFacts& facts, Checker& check);
 
-// That every dataset has a loss mask, where the task trains on what masks name.
+// Checks that every dataset has a loss mask if the task trains on what masks name.
 void CheckLossMasks(const v1::JobSpec& job, const DataFacts& facts, Checker& check);
 
 // What is wrong with a label of a job, for people; empty = nothing.

@@ -240,7 +240,7 @@ void CheckpointFolders::Listed(const AgentFolders& command) {
   bool removed = false;
   bool waits = false;
   for (const v1::CheckpointFolder& folder : command.folders.folders()) {
-    // What we would never name so is none of our folders and stays.
+    // A folder whose name we would never choose is not ours: leave it.
     if (static_cast<int>(kept.size()) >= kListedMax || !WellFormed(folder)) {
       continue;
     }

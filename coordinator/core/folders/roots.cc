@@ -9,7 +9,7 @@
 namespace hearth::coordinator {
 namespace {
 
-// Between two listings of a root.
+// Pause between two listings of a root.
 constexpr absl::Duration kLookPause = absl::Seconds(30);
 // A worker that has not answered by then does not know the question.
 constexpr absl::Duration kAnswerTime = absl::Minutes(2);

@@ -1,4 +1,4 @@
-// The tokens that callers may have. Who a call is from is found out before it comes here
+// The tokens that callers may have. The gate finds out who a call is from before it comes here
 // (service/identity/gate.h); this part only keeps the records.
 #pragma once
 

@@ -37,7 +37,7 @@ class SilentWorkers {
         ends_(ends),
         isolation_(isolation) {}
 
-  // In a Tick.
+  // Judges who is silent and ends what was lost; called in a Tick.
   void Check();
   // A user says that this silent worker, which is not lost yet, is gone.
   void DeclareLost(const WorkerState& worker);

@@ -33,7 +33,7 @@ class WorkerViews {
   bool HasRank(const WorkerState& worker) const;
 
  private:
-  // Whom the records of gangs that are not over name.
+  // Workers named in the records of gangs that are not over.
   std::set<std::string_view> WorkersOfGangs() const;
   Workers::Facts FactsOf(const WorkerState& worker) const;
 

@@ -27,7 +27,7 @@ class Workers {
   // `plan` outlives this.
   Workers(const CoreOptions& options, PlanTimer& plan) : options_(options), plan_(plan) {}
 
-  // To be gone through.
+  // All workers, to loop over.
   const WorkerMap& all() const {
     visits_ += static_cast<int64_t>(workers_.size());
     return workers_;
@@ -42,7 +42,7 @@ class Workers {
   // Null when the stream is no longer its worker's newest.
   const WorkerState* OnConnection(uint64_t connection_id) const;
 
-  // After a start.
+  // Takes a stored row over after a start.
   void Restore(const v1::WorkerRecord& record, absl::Duration now);
   // After all rows: a rank of a job that has a gang. Its worker's row may be missing: the worker
   // will say Hello, or be lost.

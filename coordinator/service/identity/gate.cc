@@ -177,7 +177,7 @@ absl::Status Gate::Authenticate(const grpc::CallbackServerContext& context,
       return Unauthenticated(
           "UNKNOWN_CERTIFICATE",
           absl::StrCat("the certificate of \"", ClipText(name, 64),
-                       "\" has no role here (jobctl token create --certificate)"));
+                       "\" has no role on this coordinator (jobctl token create --certificate)"));
     }
     HEARTH_RETURN_IF_ERROR(UseToken(token, admitted));
   } else {

@@ -32,7 +32,7 @@ class IdentityView {
   TokenPtr FindSecret(std::string_view sha256) const ABSL_LOCKS_EXCLUDED(mu_);
   // By a client certificate's common name.
   TokenPtr FindCertificate(std::string_view common_name) const ABSL_LOCKS_EXCLUDED(mu_);
-  // By name.
+  // Finds a token by its name.
   TokenPtr Find(std::string_view name) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<TokenPtr> All() const ABSL_LOCKS_EXCLUDED(mu_);  // ordered by name
   v1::ListAuditResponse Audit(const v1::ListAuditRequest& request) const ABSL_LOCKS_EXCLUDED(mu_);

@@ -31,7 +31,7 @@ class Agent {
     // Read at each dial, so that a token that comes later is found. "" = rpc::FindToken's local
     // file.
     std::string token_file;
-    // Between rounds through the list.
+    // Pauses between rounds through the list.
     rpc::Backoff::Options backoff;
     // For this long after a loss the pauses stay below `eager_cap`, because a coordinator declares
     // a worker lost 3 s after its stream broke.

@@ -22,10 +22,9 @@ struct ReportLimits {
   int64_t step_bytes = 256 << 20;
   // A batch of log lines is sealed, that is given its number, at this size.
   int64_t batch_bytes = 64 << 10;
-  // How fast a task may log: this many bytes a second after a burst. Of the excess, the newest
-  // `log_tail_bytes` wait until there is room or the task ends; older lines are dropped and
-  // counted. So a flood loses the middle of its log, but not its end, and does not load the
-  // coordinator.
+  // How fast a task may log: this many bytes a second after a burst. The newest `log_tail_bytes` of
+  // the excess wait until there is room or the task ends; older lines are dropped and counted. So a
+  // flood loses the middle of its log, but not its end, and does not load the coordinator.
   double log_bytes_per_second = 256 << 10;
   double log_burst_bytes = 4 << 20;
   int64_t log_tail_bytes = 256 << 10;

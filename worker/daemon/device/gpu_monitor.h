@@ -63,7 +63,7 @@ class GpuMonitor : public DeviceCheck {
   // Leaves the thread behind if it is stuck in the driver.
   ~GpuMonitor() override;
 
-  // As of the last sample.
+  // What the last sample found.
   v1::DeviceStatus Status() const;
   GpuReading Reading() const;
 

@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<std::string>> PartsOf(const std::string& root,
       absl::StrSplit(absl::StartsWith(path, job_dir) ? path.substr(job_dir.size()) : "", '/');
   if (folder.size() != 2 || !IsNumbered(folder[0], "e") || !IsNumbered(folder[1], "step-")) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is no checkpoint folder of job ", job_id));
+        absl::StrCat(path, " is not a checkpoint folder of job ", job_id));
   }
   std::vector<std::string> parts = {job_id, folder[0], folder[1]};
   for (const absl::string_view part : absl::StrSplit(file, '/')) {

@@ -374,7 +374,7 @@ class DyingTest : public SupervisorTest {
     ASSERT_TRUE(supervisor.ok());
     supervisor_ = *std::move(supervisor);
   }
-  // Before what they point to.
+  // The supervisor ends before what it points to.
   void TearDown() override { supervisor_.reset(); }
 
   void SeemToExit(int code) {

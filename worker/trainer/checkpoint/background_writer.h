@@ -64,7 +64,7 @@ class BackgroundWriter {
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<absl::StatusOr<CommittedCheckpoint>> done_ ABSL_GUARDED_BY(mu_);
-  // > 0: to take the memory for so many bytes is all there is to do.
+  // > 0: only take memory for this many bytes.
   size_t reserve_ ABSL_GUARDED_BY(mu_) = 0;
   // The writer thread's while busy_:
   CheckpointContent content_;

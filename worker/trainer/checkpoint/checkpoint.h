@@ -78,7 +78,7 @@ class ContentReader {
 // What to write. Nothing is owned: all pointers stay valid and unchanged until the write returns.
 struct CheckpointContent {
   CheckpointMeta meta;
-  // Ranks above 0 write `pieces` alone and need nothing below but the step and epoch of `meta`.
+  // Ranks above 0 write only `pieces` and need nothing below but the step and epoch of `meta`.
   ShardedWrite sharded;
   std::vector<SavedPiece> pieces;  // of several shards
   // How bytes of tensors and weights get into host memory; null: they are there. Not owned.
@@ -118,8 +118,8 @@ struct CommittedCheckpoint {
 //
 // With several shards every rank calls it for the same step. Rank 0 returns when all parts are in
 // place, or kUnavailable, naming the rank whose part is missing; the temporary folder's name then
-// comes from step and epoch. The others return when their part is written and announced, with its
-// bytes alone and nothing of a manifest.
+// comes from step and epoch. The others return when their part is written and announced, with only
+// its bytes and nothing of a manifest.
 absl::StatusOr<CommittedCheckpoint> WriteCheckpoint(Env& env,
                                                     Clock& clock,
                                                     const std::string& dir,
@@ -150,8 +150,8 @@ struct LoadedCheckpoint {
 };
 
 // Takes the first of `candidates` (newest first) that verifies. A damaged or missing one is passed
-// over with a note; when none is left, the first one's error. A checkpoint of another model is no
-// reason to fall back: kFailedPrecondition naming each field that differs, with both values.
+// over with a note; if none is left, returns the first one's error. A checkpoint of another model
+// is not passed over: kFailedPrecondition naming each field that differs, with both values.
 absl::StatusOr<LoadedCheckpoint> LoadCheckpoint(Env& env,
                                                 const std::vector<CheckpointCandidate>& candidates,
                                                 const v1::ModelSpec& model);

@@ -158,7 +158,7 @@ TEST_F(CheckpointTest, Write_AnyNumberOfThreads_SameBytes) {
   EXPECT_EQ(digests[0], digests[2]);
 }
 
-// As version 1 wrote it.
+// A manifest as version 1 wrote it.
 std::string OldManifest(const std::string& path) {
   nlohmann::ordered_json json = {{"format", "hearth-checkpoint"}, {"version", 1}, {"step", 3}};
   for (const auto& entry : fs::recursive_directory_iterator(path)) {

@@ -29,11 +29,11 @@ class BenchTurns {
   BenchTurns(const BenchLength& length, Clock& clock) : length_(length), clock_(clock) {}
 
   // Decides about step `step`: 0, then 1, ... of warm-up and measurement together. False: there is
-  // none, they are over. Rank 0 alone.
+  // none, they are over. Only for rank 0.
   bool Decide(int step);
   // What rank 0 decided about the step; waits for it.
   bool Await(int step);
-  // Steps of the warm-up. After it is over; for every rank.
+  // Steps of the warm-up. Every rank may call it once the warm-up is over.
   int warm_up_steps();
 
  private:

@@ -47,7 +47,7 @@ struct BenchRankResult {
   std::vector<double> exposed_steps_ms;
   int64_t comm_bytes = 0;
   double loss = 0;
-  int64_t predicted_bytes = 0;  // of GPU memory; rank 0 alone, 0 on the CPU
+  int64_t predicted_bytes = 0;  // of GPU memory; only rank 0's, 0 on the CPU
   int64_t measured_bytes = 0;
   std::string device_name;
   std::string plans;

@@ -43,7 +43,7 @@ std::optional<double> Ratio(double value, double base) {
   return base > 0 && value > 0 ? std::optional<double>(value / base) : std::nullopt;
 }
 
-// In percent.
+// The relative gap in percent.
 std::optional<double> Gap(const std::optional<double>& value, const std::optional<double>& base) {
   const std::optional<double> gap = RelativeGap(value, base);
   return gap.has_value() ? std::optional<double>(100 * *gap) : std::nullopt;

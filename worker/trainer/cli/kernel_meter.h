@@ -1,6 +1,6 @@
 // How long single kernels take on this GPU, each alone, on buffers of their own with random values:
-// for the floor of a step (step_floor.h) and for `bench --calibrate`. GPU alone. Calls wait for the
-// stream.
+// for the floor of a step (step_floor.h) and for `bench --calibrate`. Only on a GPU. Calls wait for
+// the stream.
 #pragma once
 
 #include <cstddef>

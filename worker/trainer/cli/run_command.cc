@@ -159,9 +159,10 @@ int RunCommand(const RunOptions& options) {
 int WorkerCommand(const WorkerRunOptions& options) {
   absl::StatusOr<int> fd = InheritedFd();
   if (!fd.ok() || *fd < 0) {
-    return Fail(fd.ok() ? absl::FailedPreconditionError(
-                              "worker is started by hearth-worker; alone, use: hearth-trainer run")
-                        : fd.status());
+    return Fail(fd.ok()
+                    ? absl::FailedPreconditionError(
+                          "worker is started by hearth-worker; without it, use: hearth-trainer run")
+                    : fd.status());
   }
   InstallSignalHandlers();
   if (const absl::Status status = DieWithParent(0); !status.ok()) {

@@ -102,7 +102,7 @@ std::vector<FloorLinear> FloorLinears(const std::vector<spec::Parameter>& table)
 
 absl::StatusOr<StepFloor> MeasureFloor(const Engine& engine, bool quantised) {
   if (!engine.on_gpu()) {
-    return absl::UnimplementedError("the floor is measured on a GPU alone");
+    return absl::UnimplementedError("the floor is measured only on a GPU");
   }
   return FloorMeter(engine, quantised).Run();
 }

@@ -37,7 +37,7 @@ struct FloorLinear {
 std::vector<FloorLinear> FloorLinears(const std::vector<spec::Parameter>& table);
 
 // On buffers of its own, random values. `quantised`: linear layers in the recipe's FP8 where it has
-// them. GPU alone. Waits for the stream.
+// them. Only on a GPU. Waits for the stream.
 absl::StatusOr<StepFloor> MeasureFloor(const Engine& engine, bool quantised);
 
 }  // namespace hearth::trainer

@@ -42,7 +42,7 @@ struct PlanOptions {
 struct EvalOptions {
   std::string checkpoint;
   weights::WeightChoice choice = weights::WeightChoice::kStep;
-  std::vector<std::string> data;  // each measured alone; empty: a task
+  std::vector<std::string> data;  // each measured by itself; empty: a task
   std::string task;               // a row of spec::Evaluations(); empty: data
   std::string items;              // of the task
   int64_t limit = 0;              // first items; 0 = all
@@ -161,7 +161,7 @@ int WorkerCommand(const WorkerRunOptions& options);
 int PlanCommand(const PlanOptions& options);
 // Loss of the checkpoint on datasets, or its answers to the items of a task.
 int EvalCommand(const EvalOptions& options);
-// The latter alone.
+// Prints only its answers to the items of a task.
 absl::Status EvaluateTask(const EvalOptions& options);
 int SampleCommand(const SampleOptions& options);
 // Started by hearth-worker: reads a WriteText from HEARTH_TRAINER_FD and answers there.

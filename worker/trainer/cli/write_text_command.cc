@@ -33,7 +33,7 @@ class WorkerPipe {
     HEARTH_ASSIGN_OR_RETURN(const int fd, InheritedFd());
     if (fd < 0) {
       return absl::FailedPreconditionError(
-          "write-text is started by hearth-worker; alone, use: hearth-trainer sample");
+          "write-text is started by hearth-worker; without it, use: hearth-trainer sample");
     }
     return WorkerPipe(fd);
   }

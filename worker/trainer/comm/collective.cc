@@ -21,7 +21,7 @@ class SoloCollective : public Collective {
   absl::Status Broadcast(absl::Span<uint8_t>, int) override { return absl::OkStatus(); }
   absl::Status Barrier() override { return absl::OkStatus(); }
 
-  // On any device.
+  // Takes tensors of any device.
   absl::Status AllReduceSum(const kernels::Exec& exec, const kernels::TensorView& data) override {
     return RequireSummable(exec, data, "all-reduce");
   }

@@ -57,7 +57,7 @@ class Collective {
 
   // What went wrong with operations that the GPU is still busy with, as far as the transport knows;
   // OK while nothing did. Does not wait and allocates nothing while it is OK. A peer that is merely
-  // silent is no error to it: whoever waits needs a limit (StepWatch).
+  // silent is not an error to it, so a caller that waits needs a limit (StepWatch).
   virtual absl::Status Health() { return absl::OkStatus(); }
 };
 
@@ -75,15 +75,15 @@ struct GlooOptions {
   absl::Duration gather_timeout = absl::Minutes(1);
   // From then on, until they are connected.
   absl::Duration rendezvous_timeout = absl::Minutes(1);
-  // As in MeshOptions.
+  // Means the same as in MeshOptions.
   std::function<void(std::string_view)> on_stranger;
   // Longest wait in one operation: peers may be writing a checkpoint meanwhile.
   absl::Duration operation_timeout = absl::Minutes(30);
 };
 
 // Full mesh of TCP connections on ports the system chooses; addresses and the gang's secret go
-// through `store` (used during this call only). Whoever connects and does not know the secret is
-// dropped. kDeadlineExceeded: not all ranks came or connected, naming the first missing one;
+// through `store` (used during this call only). A peer that connects and does not know the secret
+// is dropped. kDeadlineExceeded: not all ranks came or connected, naming the first missing one;
 // kInvalidArgument: advertise_host does not resolve to an address of this machine.
 absl::StatusOr<std::unique_ptr<Collective>> NewGlooCollective(const GlooOptions& options,
                                                               KeyValueStore& store);
@@ -93,7 +93,7 @@ struct NcclOptions {
   int world_size = 1;
   kernels::CudaContext* cuda = nullptr;  // of this rank, outlives the collective
   std::string host;                      // of this rank, for error texts; empty = its name
-  // As in GlooOptions.
+  // These mean the same as in GlooOptions.
   absl::Duration gather_timeout = absl::Minutes(1);
   absl::Duration rendezvous_timeout = absl::Minutes(1);
   // Longest wait in one operation on spans, and for NCCL to hand an operation to the GPU. What is

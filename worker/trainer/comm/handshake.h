@@ -45,8 +45,8 @@ class Handshake {
   int peer() const { return peer_; }
   // What is to be sent before anything else is read; the caller clears what it has sent.
   std::string& output() { return output_; }
-  // At most wanted() bytes. kPermissionDenied: the other side is no rank of this gang; the object
-  // is of no more use.
+  // At most wanted() bytes. kPermissionDenied: the other side is not a rank of this gang; the
+  // object is of no more use.
   absl::Status Take(std::string_view bytes);
 
  private:

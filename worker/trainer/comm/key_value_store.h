@@ -26,7 +26,7 @@ class KeyValueStore {
   virtual absl::StatusOr<std::string> Wait(std::string_view key, absl::Duration timeout) = 0;
 };
 
-// For ranks in one process.
+// A store for ranks in one process.
 class LocalKeyValueStore : public KeyValueStore {
  public:
   explicit LocalKeyValueStore(Clock& clock = Clock::Real()) : clock_(clock) {}

@@ -346,7 +346,7 @@ absl::StatusOr<ncclUniqueId> Meet(const Nccl& nccl,
   if (text.size() != sizeof(id.internal)) {
     return absl::InvalidArgumentError(absl::StrCat("rank 0's NCCL id has ", text.size(),
                                                    " bytes, not ", sizeof(id.internal),
-                                                   ": its NCCL is another one"));
+                                                   ": rank 0 runs another NCCL version"));
   }
   std::memcpy(id.internal, text.data(), sizeof(id.internal));
   return id;

@@ -123,7 +123,8 @@ absl::Status NcclCommunicator::Await(ncclResult_t result,
   Backoff backoff;
   while (result == ncclInProgress) {
     if (Clock::Real().Monotonic() > deadline) {
-      return Fail(absl::StatusCode::kDeadlineExceeded, what, "NCCL waits for its peers in vain");
+      return Fail(absl::StatusCode::kDeadlineExceeded, what,
+                  "NCCL's peers did not answer before the deadline");
     }
     backoff.Pause();
     if (const ncclResult_t asked = nccl_.CommGetAsyncError(comm_, &result); asked != ncclSuccess) {

@@ -36,7 +36,7 @@ class BackgroundCheck {
   std::atomic<bool> stop_{false};
   std::atomic<bool> done_{false};
   absl::Status found_;  // written once, before done_
-  absl::Mutex mu_;      // for the wait alone
+  absl::Mutex mu_;      // only for the wait
   std::thread thread_;
 };
 

@@ -21,7 +21,7 @@ static_assert(sizeof(Piece) == 8, "large datasets have hundreds of millions of d
 // windows. Within a buffer each document, the longest first, goes into the window where it leaves
 // the least room. A document longer than a window is cut into pieces that overlap by one token, so
 // that each of its tokens but the first is a target exactly once. Documents of one token have no
-// target and are left out. A function of the dataset and the room alone.
+// target and are left out. Depends only on the dataset and the room.
 class BestFit {
  public:
   static constexpr int64_t kBuffer = 1024;  // windows

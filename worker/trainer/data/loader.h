@@ -55,7 +55,7 @@ struct LoaderOptions {
 };
 
 // Sample n = f(options, n), n = 0, 1, ...: independent of ranks, micro-batches and what was read
-// before, so a resume needs the number alone. dataset::Mixture says which source it is of. Inside a
+// before, so a resume needs only the number. dataset::Mixture says which source it is of. Inside a
 // source sample k is window k mod W of pass k / W (W windows of T+1 tokens; kConcat: one
 // overlapping), permuted per pass when shuffled. Thread-safe; Fill allocates nothing.
 //

@@ -22,16 +22,16 @@ struct EvaluationOptions {
   std::string task;  // a row of spec::Evaluations()
   std::string name;  // of the results; empty = task
   ItemFileOptions items;
-  // Tokens that a model reads at once, T. What is longer loses its beginning.
+  // Tokens that a model reads at once, T. A longer item is cut at the beginning.
   int64_t context_length = 0;
 };
 
-// One continuation of one context as tokens. The continuation's are those that both together have
-// behind as many as the context has alone; white space at the context's end belongs to the
-// continuation. An empty context is the end token, which begins documents. Of more
-// than context_length + 1 tokens the last are kept, and *cut is set.
-// kInvalidArgument with `place`: the continuation has no token of its own, or too many; an empty
-// context and a tokenizer without end token. Errors of Tokenizer::Encode.
+// One continuation of one context as tokens. Both are encoded together; the continuation's tokens
+// are those after the first n, where n is the context's own number of tokens. White space at the
+// context's end belongs to the continuation. An empty context is the end token, which begins
+// documents. If there are more than context_length + 1 tokens, the last ones are kept and *cut is
+// set. kInvalidArgument with `place`: the continuation has no token of its own, or too many; an
+// empty context and a tokenizer without end token. Errors of Tokenizer::Encode.
 absl::StatusOr<ScoreRequest> EncodePair(dataset::Tokenizer& tokenizer,
                                         std::string context,
                                         std::string continuation,

@@ -16,7 +16,7 @@ struct ItemFileOptions {
   std::string path;      // .csv: CSV; all others .jsonl
   int64_t limit = 0;     // the first so many items; 0 = all
   int shots = 0;         // examples before each question, of its subject: the first in `examples`
-  std::string examples;  // a file like `path`; with shots > 0 alone
+  std::string examples;  // a file like `path`; only with shots > 0
 };
 
 // The items in the order of the file, their contexts whole: description, examples, question. A .csv

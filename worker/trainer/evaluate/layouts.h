@@ -17,7 +17,7 @@ struct Question {
   std::string place;    // "file:line", for errors
   std::string subject;  // mmlu: as the item says, "" = it says none
   std::string context;  // without what examples and descriptions put before it
-  // What may follow the context, without the space between; of a text its last word alone.
+  // What may follow the context, without the space between; for a text only its last word.
   std::vector<std::string> choices;
   // What is shown of the right choice in an example, behind a space: choices[answer].
   size_t answer = 0;

@@ -8,7 +8,7 @@
 
 namespace hearth::trainer {
 
-// Where they lie, beside the tensors.
+// Where they lie, on the tensors' device.
 struct CacheMemory {
   kernels::CacheDims dims;       // of all texts
   kernels::TensorView keys;      // [layers * B, Hkv, L, D]

@@ -47,7 +47,7 @@ struct GeneratorOptions {
   int threads = 1;
   // The GPU to run on, outlives the generator; null: the CPU.
   kernels::CudaContext* cuda = nullptr;
-  // That a pass is launched as one graph. False: launch by launch, to look at one.
+  // Whether a pass is launched as one graph. False: launch by launch, to look at one.
   bool graph = true;
 };
 
@@ -138,7 +138,7 @@ class Generator {
   int64_t SeenWords() const { return (shape().vocab + 31) / 32; }
 
   absl::Status CheckStarts(absl::Span<const TextStart> starts) const;
-  // That they are of the vocabulary; `text` for the error.
+  // Checks that the tokens are in the vocabulary; `text` is named in the error.
   absl::Status CheckTokens(absl::Span<const int32_t> tokens, size_t text) const;
   absl::Status Prefill(absl::Span<const TextStart> starts, int64_t first);
   absl::Status UploadTexts(absl::Span<const TextStart> starts);

@@ -108,8 +108,7 @@ std::string VerdictText(Verdict verdict, const StepFacts& facts, int64_t step) {
     case Verdict::kGradSpike:
       return absl::StrFormat(
           "step %d: the gradient's norm jumped to %.6g, beyond train.spike_grad_sigma deviations "
-          "of "
-          "the last train.spike_window; the update was not applied. A lower "
+          "of the last train.spike_window; the update was not applied. A lower "
           "optimizer.lr may help; train.spike_grad_sigma: 0 accepts such a norm",
           step, facts.grad_norm);
     case Verdict::kNonFinite:

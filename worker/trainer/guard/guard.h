@@ -11,7 +11,7 @@
 
 namespace hearth::trainer {
 
-// As kernels/step_gate numbers them.
+// The numbers are those of kernels/step_gate.
 enum class Verdict : int32_t {
   kGood = 0,
   kSpike = 1,  // of the loss
@@ -27,7 +27,7 @@ struct StepFacts {
   int64_t nonfinite_gradients = 0;  // elements
 };
 
-// What counted as too much; infinity: nothing did.
+// The limits above which a value is a spike; infinity: none.
 struct StepLimits {
   double loss = 0;
   double grad_norm = 0;
@@ -37,19 +37,19 @@ struct GuardOptions {
   // A spike is a loss above mean + sigma * deviation of the last `window` recorded losses, once
   // that many are there; 0 turns it off.
   double sigma = 0;
-  // The same of the logarithm of the gradient's norm.
+  // The same for the logarithm of the gradient's norm.
   double grad_sigma = 0;
   int window = 64;
   int lag = 0;  // newest steps that Limits can be asked to leave out
 };
 
-// A function of the recorded steps alone, so that a replay or another rank decides alike. Judge and
+// Depends only on the recorded steps, so that a replay or another rank decides alike. Judge and
 // Record allocate nothing.
 class Guard {
  public:
   explicit Guard(const GuardOptions& options);
 
-  // What is above them is a spike; infinity while there is no limit. The `ignored` newest steps (at
+  // A value above them is a spike; infinity while there is no limit. The `ignored` newest steps (at
   // most the lag) do not count: a step launched ahead of its predecessor's result must be judged as
   // a replay that knows it would.
   StepLimits Limits(int ignored = 0) const;

@@ -19,7 +19,7 @@
 
 namespace hearth::trainer {
 
-// With what a step runs.
+// The settings that a step runs with.
 struct StepSettings {
   int rung = 0;              // recipe: index into the ladder
   double learning_rate = 1;  // factor
@@ -37,7 +37,7 @@ struct Decision {
   Action action = Action::kRedo;
   std::string from;        // recipe or remedy
   std::string to;          // recipe or remedy; empty for kStop
-  int64_t until_step = 0;  // 0: this step alone, or none
+  int64_t until_step = 0;  // 0: only this step, or none
   StepFacts facts;
   StepLimits limits;
 };

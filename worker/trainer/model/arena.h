@@ -43,10 +43,10 @@ class Arena {
   // the plan has none.
   kernels::TensorView Floats(spec::BufferId id) const;
   kernels::TensorView Typed(spec::BufferId id, kernels::DType dtype) const;
-  // Its bytes; null where the plan has none.
+  // A planned buffer's bytes; null where the plan has none.
   uint8_t* Bytes(spec::BufferId id) const;
   int64_t BytesOf(spec::BufferId id) const;
-  // As one T, which fits.
+  // The buffer as one T, which fits.
   template <typename T>
   T* As(spec::BufferId id) const {
     HEARTH_CHECK(static_cast<int64_t>(sizeof(T)) <= BytesOf(id), "the plan has room for it");
@@ -61,7 +61,7 @@ class Arena {
 
   spec::TrainingPlan plan_;
   kernels::Device device_;
-  kernels::DType wide_;  // CPU alone
+  kernels::DType wide_;  // only on the CPU
   uint8_t* base_[spec::kMemoryTierCount] = {nullptr, nullptr};
   bool owned_ = false;
 };

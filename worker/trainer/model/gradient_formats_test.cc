@@ -16,7 +16,7 @@ bool IsMatrix(const spec::Parameter& p) {
   return p.group == spec::ParameterGroup::kMatrix;
 }
 
-// By parameter.
+// Gradients, one vector a parameter.
 std::vector<std::vector<float>> Gradients(bool mixed) {
   TestModelOptions options;
   options.model = TinyModel("qwen3");

@@ -40,20 +40,20 @@ class Model {
   absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& exec,
                                                            double tolerance) const;
 
-  // Where the ops read the micro-batch: [B, T] each, beside the tensors.
+  // Where the ops read the micro-batch: [B, T] each, on the tensors' device.
   BatchBuffers batch() const { return batch_; }
   int64_t rows() const { return context_.rows(); }
 
   // Adds the gradients of d_loss * (sum of w * nll) of the micro-batch in batch(), and its sums to
-  // *loss and *weight, which lie beside the tensors.
+  // *loss and *weight, which lie on the tensors' device.
   absl::Status ForwardBackward(
       const kernels::Exec& exec, const Pass& pass, double d_loss, double* loss, double* weight);
-  // Forward alone, without dropout. A plan that keeps scores gets those of the batch.
+  // Only forward, without dropout. A plan that keeps scores gets those of the batch.
   absl::Status ForwardLoss(const kernels::Exec& exec,
                            const Pass& pass,
                            double* loss,
                            double* weight);
-  // Both on the CPU.
+  // The same two on the CPU, with the sums in one struct.
   absl::Status ForwardBackward(const kernels::Exec& exec,
                                const Pass& pass,
                                double d_loss,
@@ -63,7 +63,7 @@ class Model {
   absl::Status ForwardLoss(const kernels::Exec& exec, LossSums& sums) {
     return ForwardLoss(exec, Pass{}, &sums.loss, &sums.weight);
   }
-  // Forward alone, without dropout, up to and including the final norm, whose output hidden() is:
+  // Only forward, without dropout, up to and including the final norm, whose output hidden() is:
   // [N, C] of the storage type. For passes that compute nothing quantised.
   absl::Status ForwardHidden(const kernels::Exec& exec);
   const kernels::TensorView& hidden() const { return head_.hidden; }
@@ -71,7 +71,7 @@ class Model {
   absl::Status Logits(const kernels::Exec& exec,
                       const kernels::TensorView& hidden,
                       const kernels::TensorView& logits) const;
-  // Forward alone; then the logits of row `row` of the batch, [1, vocab] of the storage type.
+  // Only forward; then the logits of row `row` of the batch, [1, vocab] of the storage type.
   absl::Status ForwardLogits(const kernels::Exec& exec,
                              int64_t row,
                              const kernels::TensorView& logits);

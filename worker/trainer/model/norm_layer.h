@@ -24,7 +24,7 @@ class NormLayer {
                        const Stream& stream,
                        const OperandTarget& output);
   // d_stream += the gradient through the norm of `dy`, [N, C]; or = where `accumulate` is false.
-  // `next`: the operand whose plain form d_stream is, complete after this; null: none is.
+  // `next`: the operand of which d_stream is the plain form, complete after this; null: none.
   absl::Status Backward(const kernels::Exec& exec,
                         const Pass& pass,
                         const kernels::TensorView& dy,

@@ -34,14 +34,14 @@ struct StorePiece {
 };
 
 // Weights and gradients are whole on every rank; with several shards a rank has masters and
-// optimizer state of its pieces alone.
+// optimizer state only of its pieces.
 //
 // Owns nothing: arena and table outlive it. On a GPU each buffer has its own format. On the CPU
-// optimizer state has, too; the others are of the storage type, and narrower formats are values
+// only optimizer state has one; the others are of the storage type, and narrower formats are values
 // rounded to them.
 class ParameterStore {
  public:
-  // Without training: weights alone (evaluation, sampling).
+  // Without training: only weights (evaluation, sampling).
   ParameterStore(const std::vector<spec::Parameter>& table,
                  const Arena& arena,
                  const Numerics& numerics,
@@ -52,7 +52,7 @@ class ParameterStore {
   int size() const { return static_cast<int>(table_.size()); }
 
   const kernels::TensorView& weight(int i) const { return weights_[static_cast<size_t>(i)]; }
-  // The weight itself where the recipe keeps no separate master. Of one shard alone.
+  // The weight itself if the recipe keeps no separate master. Only for one shard.
   const kernels::TensorView& master(int i) const;
   const kernels::TensorView& gradient(int i) const { return gradients_[static_cast<size_t>(i)]; }
   bool sharded() const { return shards_ > 1; }
@@ -79,7 +79,7 @@ class ParameterStore {
   kernels::TensorView FindWeight(spec::Slot slot, int layer, bool is_bias = false) const;
   kernels::TensorView FindGradient(spec::Slot slot, int layer, bool is_bias = false) const;
 
-  // Initial masters and weights as the table says: a function of (seed, parameter, element) alone,
+  // Initial masters and weights as the table says: they depend only on (seed, parameter, element),
   // with the same bits on every device. On a GPU done when the stream gets there.
   absl::Status Initialise(const kernels::Exec& exec, uint64_t seed) const;
   // Parameter i's master, as far as this rank has it, and its whole weight from fp32 values

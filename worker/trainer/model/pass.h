@@ -35,10 +35,10 @@ struct Pass {
   // Count underflow and saturation of what is quantised (QuantState::Counted). Never in a launch
   // that is recorded.
   bool count = false;
-  // Record largest magnitudes for delayed scaling: training alone.
+  // Record largest magnitudes for delayed scaling; only in training.
   bool record = false;
-  // Where step and micro_batch are read from when the launch is replayed; beside the tensors. Null:
-  // the fields above.
+  // Where a replayed launch reads step and micro_batch, on the tensors' device. Null: the fields
+  // above.
   const kernels::StepInputs* position = nullptr;
   // Null: none.
   PassHook* hook = nullptr;

@@ -20,7 +20,7 @@ namespace hearth::trainer {
 // those before are copied. Used by one thread at a time.
 class Upload {
  public:
-  // Elements [first, first + out.size()) of a tensor. A function of the element alone; called from
+  // Elements [first, first + out.size()) of a tensor. Depends only on the element; called from
   // several threads at a time.
   using Values = std::function<absl::Status(int64_t first, absl::Span<float> out)>;
 

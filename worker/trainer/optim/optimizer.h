@@ -30,7 +30,7 @@ class WholeGradients {
   virtual absl::Status SumPieces(const kernels::Exec& exec) = 0;
 };
 
-// All beside the tensors.
+// inputs, grad_scale and skip are in the memory of the tensors' device.
 struct UpdateArgs {
   const kernels::StepInputs* inputs = nullptr;  // learning rate, step, and what Scalars() gave
   const float* grad_scale = nullptr;            // multiplies every gradient: the clip
@@ -42,8 +42,8 @@ struct UpdateArgs {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Updates masters and state from the gradients and refreshes the working weights, all of this
-  // rank's pieces alone; records the largest magnitude of those that are quantised. Gradients hold
+  // Updates masters and state from the gradients and refreshes the working weights, only for this
+  // rank's pieces; records the largest magnitude of those that are quantised. Gradients hold
   // anything afterwards.
   virtual absl::Status Step(const kernels::Exec& exec, const UpdateArgs& args) = 0;
   virtual size_t WorkspaceBytes() const = 0;
@@ -52,8 +52,8 @@ class Optimizer {
     static_cast<void>(parameter);
     return false;
   }
-  // Numbers of its own that update `step` (1-based) needs, into StepInputs::optimizer, which is
-  // zeros before.
+  // Writes the numbers of its own that update `step` (1-based) needs into StepInputs::optimizer,
+  // which is zeros before.
   virtual void Scalars(int64_t step, absl::Span<double> scalars) const {
     static_cast<void>(step);
     static_cast<void>(scalars);
@@ -61,7 +61,7 @@ class Optimizer {
 };
 
 struct OptimizerContext {
-  const v1::OptimizerSpec* spec = nullptr;     // resolved; read during the call alone
+  const v1::OptimizerSpec* spec = nullptr;     // resolved; read only during the call
   const ParameterStore* parameters = nullptr;  // outlives the optimizer
   const QuantState* quant = nullptr;           // likewise
   Numerics numerics;

@@ -1,5 +1,5 @@
-// The running average of the weights (train.ema), which each step moves a little towards them
-// (kernels/moving_average). Of the masters, and of this rank's pieces alone.
+// The running average of the masters (train.ema), which each step moves a little towards them
+// (kernels/moving_average). A rank keeps only the average of its own pieces.
 #pragma once
 
 #include <memory>

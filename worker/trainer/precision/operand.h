@@ -80,7 +80,7 @@ class OperandForm {
                               const Pass& pass,
                               const OperandTarget& target,
                               Forms forms) const = 0;
-  // Both in one, where the producer writes plain values alone.
+  // Both in one, for a producer that writes only plain values.
   virtual absl::Status Make(const kernels::Exec& exec,
                             const Pass& pass,
                             const kernels::TensorView& plain,

@@ -42,7 +42,7 @@ class QuantState {
   // Parameter of a number.
   int parameter(int k) const { return weights_[static_cast<size_t>(k)]; }
   bool Quantises(int parameter) const { return Find(parameter) >= 0; }
-  // An operand of the parameter's products, in every precision of the job; plain alone where the
+  // An operand of the parameter's products, in every precision of the job; only plain where the
   // parameter is not quantised.
   Operand Bind(Role role, int parameter, const OperandBuffers& buffers) const;
   // Whether scales come from earlier steps. Then a run without saved ones begins with a plain step,
@@ -53,7 +53,7 @@ class QuantState {
   absl::Status Reset(const kernels::Exec& exec) const;
   // Before each micro-batch: a tensor's own scale is measured from nothing.
   absl::Status BeginMicroBatch(const kernels::Exec& exec) const;
-  // As Scaling's.
+  // The same as Scaling::BindStep and BeginStep.
   void BindStep(uint64_t seed, const kernels::StepInputs* position);
   absl::Status BeginStep(const kernels::Exec& exec) const;
   // After a step; `skip` as in quantize.h. The weights' magnitudes are those the optimizer wrote.
@@ -61,7 +61,7 @@ class QuantState {
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
   // Before the optimizer writes them.
   absl::Status ForgetWeightAmax(const kernels::Exec& exec) const;
-  // Where it writes a parameter's, one float beside the tensors; null: nowhere.
+  // Where it writes a parameter's, one float on the tensors' device; null: nowhere.
   float* WeightAmaxOf(int parameter) const;
   // Their magnitudes from the weights themselves: at the start of a run.
   absl::Status MeasureWeights(const kernels::Exec& exec) const;
@@ -70,16 +70,16 @@ class QuantState {
   absl::Status QuantizeWeights(const kernels::Exec& exec,
                                const int32_t* skip,
                                uint64_t* counter) const;
-  // Before the passes of a step that counts: nothing counted.
+  // Call it before the passes of a step that counts: it clears the counts.
   absl::Status BeginCounts(const kernels::Exec& exec) const;
-  // After the last pass of a step that counts and before its update. `quantised`: the weights are.
-  // Completes counts and magnitudes of all sites and puts them where the host reads them
-  // (Counted()).
+  // Call it after the last pass of a step that counts and before its update. `quantised`: whether
+  // the weights are quantised. Completes counts and magnitudes of all sites and puts them where the
+  // host reads them (Counted()).
   absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const;
-  // What a step that counted has left, to be read once the device is there: for all 3 n sites (X,
-  // Dy, W) the largest magnitude, and two numbers of elements: zero, and at the format's maximum
-  // (block scales: that became zero, and that saturated, of the form by rows; weights are not
-  // counted); both 0 where the site was not quantised.
+  // What a step has counted, to be read once the device is there. For all 3 n sites (X, Dy, W): the
+  // largest magnitude, the number of elements that are zero, and the number at the format's
+  // maximum. With block scales: those that became zero, and those that saturated, in the form by
+  // rows; weights are not counted. Both are 0 if the site was not quantised.
   struct Counts {
     const float* amax = nullptr;
     const uint64_t* counts = nullptr;  // [3 n][2]
@@ -109,7 +109,7 @@ class QuantState {
   std::vector<int> weights_;
   std::vector<int> number_;                        // by parameter
   std::vector<int> layers_;                        // by number; -1: the output projection
-  std::vector<kernels::QuantizeTensor> measured_;  // weights, magnitude alone
+  std::vector<kernels::QuantizeTensor> measured_;  // weights, only the magnitude
   TensorScales scales_;
   TensorScales fallback_;       // of PrecisionPlan::fallback, from the same magnitudes; empty: none
   uint64_t* counts_ = nullptr;  // [3n][2]

@@ -49,7 +49,7 @@ class Scaling {
                                                   const OperandBuffers& buffers) const = 0;
   // Nothing recorded yet; behind TensorScales::Reset.
   virtual absl::Status Reset(const kernels::Exec& exec) const;
-  // Where BeginStep finds the job's seed and the step, beside the tensors; once, before it.
+  // Where BeginStep finds the job's seed and the step, on the tensors' device; once, before it.
   virtual void BindStep(uint64_t seed, const kernels::StepInputs* position);
   // Before the first micro-batch of a quantised step: what of the weights is new in each step.
   virtual absl::Status BeginStep(const kernels::Exec& exec) const;

@@ -12,7 +12,7 @@
 namespace hearth::trainer {
 
 struct HangLimits {
-  // A step without progress for this long, and for so many times the time of a step, hangs.
+  // A step hangs if it makes no progress for `least` and for `times` times the time of a step.
   // Infinite = nothing ever hangs.
   absl::Duration least = absl::Seconds(4);
   double times = 3.0;
@@ -24,9 +24,9 @@ absl::Duration Allowance(const HangLimits& limits, const Pulse::Reading& reading
 class HangWatch {
  public:
   // How often Look should be called. A longer pause between two calls counts as twice this: the
-  // whole process stood still, which is no fault of the step thread's.
+  // whole process stood still, which is not the step thread's fault.
   static constexpr absl::Duration kPeriod = absl::Milliseconds(200);
-  // A thread that computes without progress may go on for so many allowances, at least a minute.
+  // A thread that computes without progress may go on for this many allowances, at least a minute.
   static constexpr int kBusyTimes = 20;
 
   // `computes`: whether a thread of this process runs, or would if it had a CPU. Asked only while

@@ -42,7 +42,7 @@ class Pulse {
   // What follows has nothing to do with the steps before it; the last one that is done is `step`.
   void Restart(int64_t step);
 
-  // So long the step thread was held up in collectives; for the thread alone.
+  // How long the step thread was held up in collectives; only that thread uses it.
   void Waited(absl::Duration time) { waited_ += time; }
   // All since the call before.
   absl::Duration TakeWaited() { return std::exchange(waited_, absl::ZeroDuration()); }
@@ -79,8 +79,8 @@ class Pulse {
   std::atomic<int64_t> step_{0};
   std::atomic<uint64_t> marks_{0};
   std::array<std::atomic<int64_t>, kSteps> took_ns_{};  // the newest ones; 0 = none
-  absl::Duration waited_;                               // the writer's alone, as attempts_
-  size_t attempts_ = 0;                                 // since Restart; the writer's alone
+  absl::Duration waited_;                               // only the writer's, as attempts_
+  size_t attempts_ = 0;                                 // since Restart; only the writer's
 };
 
 }  // namespace hearth::trainer

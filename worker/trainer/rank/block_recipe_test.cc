@@ -159,7 +159,7 @@ TEST_P(BlockRecipeTest, Stats_TellUnderflowFromSaturation) {
         saturation += row.saturation_ratio();
       }
     }
-    // Scales of FP8 are rounded up, so nothing saturates. Of other values, more are small within
+    // Scales of FP8 are rounded up, so nothing saturates. More of the other values are small within
     // their block and become zero than lie beyond the largest.
     EXPECT_EQ(saturation > 0, fp4) << step;
     EXPECT_GT(underflow, saturation) << step;

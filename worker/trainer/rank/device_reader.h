@@ -18,7 +18,7 @@
 
 namespace hearth::trainer {
 
-// Masters and optimizer state, which updates alone change, are copied on a stream of their own:
+// Masters and optimizer state, which only updates change, are copied on a stream of their own:
 // forward and backward of the next step go on meanwhile, and its update must be launched behind
 // updates_may_begin(). Everything else is copied on the engine's stream, before whatever is
 // launched next.

@@ -36,7 +36,7 @@ class Evaluations {
  private:
   struct Asked {
     std::unique_ptr<Evaluation> evaluation;
-    int64_t every = 0;  // 0 = after the last step alone
+    int64_t every = 0;  // 0 = only after the last step
   };
 
   bool IsDue(const Asked& asked, int64_t step) const {

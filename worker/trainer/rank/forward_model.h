@@ -17,7 +17,7 @@ namespace hearth::trainer {
 
 struct ForwardModelOptions {
   std::string path;  // a checkpoint, or any Hugging Face model folder
-  weights::WeightChoice weights = weights::WeightChoice::kStep;  // kEma: of a checkpoint alone
+  weights::WeightChoice weights = weights::WeightChoice::kStep;  // kEma: only of a checkpoint
   std::string device = "cpu";                                    // cpu | cuda:N
   std::string recipe;           // one that quantises nothing; empty: fp32 on the CPU, bf16 on a GPU
   int64_t sequence_length = 0;  // 0 = that of training where the folder says, else default_length

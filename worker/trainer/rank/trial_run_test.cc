@@ -58,7 +58,7 @@ class TrialRunTest : public testing::Test {
  protected:
   ~TrialRunTest() override { EXPECT_TRUE(fault::Configure("").ok()); }
 
-  // Without a trial.
+  // A job without a trial.
   v1::JobSpec Job(const std::string& recipe) {
     v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
     spec.mutable_model()->set_head_dim(8);

@@ -12,8 +12,8 @@ namespace hearth::trainer {
 
 // On the CPU storage is wide (fp32, or fp64 for gradient checks) and a narrower format is emulated
 // by rounding every value that real storage would round; a format equal to the storage means no
-// rounding. On a GPU these are the formats of the buffers themselves. Quantised operands are no
-// part of this: they are made by the producers of operands (precision/operand.h).
+// rounding. On a GPU these are the formats of the buffers themselves. Quantised operands are not
+// part of this: the producers of operands make them (precision/operand.h).
 struct Numerics {
   kernels::DType storage = kernels::DType::kF32;  // CPU: of every floating buffer
   kernels::DType weight = kernels::DType::kF32;   // working weights

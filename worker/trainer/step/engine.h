@@ -59,8 +59,8 @@ class Engine {
   // Random weights from train.seed.
   absl::Status Initialise() { return parameters_->Initialise(exec_, seed_); }
 
-  // Where the host puts the micro-batch of `slot` (0 .. spec::kStagingSlots - 1), and its way to
-  // where the ops read it. On the CPU there is one place and no way.
+  // Where the host puts the micro-batch of `slot` (0 .. spec::kStagingSlots - 1), and the copy to
+  // where the ops read it. On the CPU there is one place and nothing is copied.
   BatchBuffers StagedBatch(int slot) const { return staged_[slot].batch; }
   absl::Status UploadBatch(int slot) const;
   // Negative log-likelihood of each target of the last ForwardLoss, and 1 where no token is
@@ -71,7 +71,7 @@ class Engine {
     const int32_t* top = nullptr;
   };
   absl::StatusOr<Scores> ReadScores() const;
-  // Beside the tensors.
+  // On the tensors' device, where the kernels read and write them.
   kernels::StepInputs* step_inputs() const { return step_inputs_; }
   kernels::StepState* step_state() const { return step_state_; }
   // Host memory of a slot that copies to and from those do not wait for. CPU: those themselves.
@@ -94,7 +94,7 @@ class Engine {
   const spec::PrecisionPlan& precision() const { return job_plan_->options.precision; }
   const QuantState& quant() const { return *quant_; }
   int shards() const { return options_.shards; }
-  // Tokens see their own document alone.
+  // Tokens see only their own document.
   bool documents() const { return options_.spec.data().attention() == "document"; }
   // How gradients are reduced; in the order in which backward completes them.
   const std::vector<spec::GradientBucket>& gradient_buckets() const { return buckets_; }

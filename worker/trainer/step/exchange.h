@@ -36,7 +36,7 @@ class GradientExchange : public PassHook, public WholeGradients {
   ~GradientExchange() override;
 
   // For the pass that follows. `gather`: every weight the forward pass reads comes from its owner
-  // first (sharded alone). `reduce`: the gradients of this backward pass and all before it in the
+  // first (only if sharded). `reduce`: the gradients of this backward pass and all before it in the
   // step are summed over the ranks; with sharding each rank gets the sums of what it owns.
   absl::Status BeginPass(const kernels::Exec& exec, bool gather, bool reduce);
   absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) override;

@@ -18,7 +18,7 @@ struct PlanFiles {
 std::string ShippedPlansOf(const std::string& program);
 
 // plans.txt of this user and the folder of this program, or what HEARTH_PLANS and
-// HEARTH_TUNING_SECONDS say. kInvalidArgument: the latter is no number of seconds.
+// HEARTH_TUNING_SECONDS say. kInvalidArgument: the latter is not a number of seconds.
 absl::StatusOr<PlanFiles> FindPlanFiles();
 
 }  // namespace hearth::trainer

@@ -26,7 +26,7 @@ struct MicroBatchKind {
   spec::StepFormat format = {};
 };
 
-// What is done to one micro-batch alone, and keeps its launches from being replayed.
+// What is done only to one micro-batch, and keeps its launches from being replayed.
 struct MicroBatchExtra {
   bool spoil_gradient = false;  // injection.h
   bool count = false;           // Pass::count

@@ -27,9 +27,9 @@ absl::Status Check(const ScoreRequest& request, size_t index, int64_t length, in
   }
   for (const int32_t token : request.tokens) {
     if (token < 0 || token >= vocab) {
-      return absl::InvalidArgumentError(absl::StrCat("token ", token,
-                                                     " is not below the model's vocabulary of ",
-                                                     vocab, ": the tokenizer is another one"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", token, " is not below the model's vocabulary of ", vocab,
+                       ": the tokenizer does not belong to this model"));
     }
   }
   return absl::OkStatus();

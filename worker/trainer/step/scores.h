@@ -25,8 +25,8 @@ struct Score {
 
 // Places requests in micro-batches. A model that attends within documents has as many in a sample
 // as fit (best fit, the longest first), any other one in each sample; what is left is padding. A
-// request is computed as if it were alone, so its place changes no more than roundings. A function
-// of the requests and the engine's shape alone: ranks may divide the micro-batches.
+// request is computed as if it were alone, so its place changes no more than roundings. Depends
+// only on the requests and the engine's shape: ranks may divide the micro-batches.
 class ScoreBatches {
  public:
   // `requests` outlive the object. kInvalidArgument: a request that is no ScoreRequest.

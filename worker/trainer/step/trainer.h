@@ -33,13 +33,13 @@ struct ControlRequests {
   bool stop = false;
 };
 
-// Numbers of one step, the same on every rank but for the times.
+// Numbers of one step, the same on every rank except for the times.
 struct StepResult {
   int64_t step = 0;  // 1-based number of the update
   StepFacts facts;
   Verdict verdict =
       Verdict::kGood;  // not good: the update was not applied, Trainer::step() did not advance
-  // What was decided with it. After a step that is not good the next Launch is of the same step, in
+  // What was decided with it. After a step that is not good, the next Launch repeats the step in
   // another recipe, unless the last decision is to stop.
   std::vector<Decision> decisions;
   bool stops = false;
@@ -53,7 +53,7 @@ struct StepResult {
   // What the trainer measured, in the form in which it leaves the rank: learning_rate, tokens,
   // data_pass, weight_quantizations, step_seconds (since the step before, or since its own start
   // where something lay between), data_wait_seconds, comm_seconds (after the last backward pass,
-  // until the ranks' sums are there), comm_bytes. Whoever sends it adds the rest.
+  // until the ranks' sums are there), comm_bytes. The sender adds the rest.
   v1::StepReport report;
 };
 
@@ -151,7 +151,7 @@ class Trainer {
   kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
   // The rung of the ladder, that is the recipe, in which the step runs.
   int Rung(int64_t step) const;
-  // Whether it runs in BF16 whatever the ladder says: by plan, or as there are no scales yet.
+  // Whether it runs in BF16 whatever the ladder says: by plan, or because there are no scales yet.
   bool Plain(int64_t step) const;
   // Whether this rank counts in the step what its narrow formats do.
   bool Counts(int64_t step) const;
@@ -160,7 +160,7 @@ class Trainer {
   absl::Status Rewind();
   // Prepares with rank 0's choices of plans on all ranks.
   absl::Status PrepareAlike();
-  // Takes over rank 0's choices; whether any rank had run something with another one.
+  // Takes over rank 0's choices. Returns whether any rank had run something with another one.
   absl::StatusOr<bool> TakePlansOfRank0();
   // The rank's next micro-batch, which must be one of `step`, with its scalars to where the ops
   // read them; `pass` says which it is.
@@ -170,7 +170,7 @@ class Trainer {
   // Until the event's moment is past. Where ranks wait for one another on GPUs, not for ever.
   // `step`: whose moment it is, for errors.
   absl::Status Await(kernels::Event& event, int64_t step);
-  // The same for all that was launched. Of whatever is between steps.
+  // The same for all that was launched. Called between steps.
   absl::Status Drain();
   // A step is launched with nothing in flight ahead of it.
   void NothingAhead();
@@ -199,8 +199,7 @@ class Trainer {
   int64_t step_;
   ControlRequests again_;   // asked with steps that the guard's verdict on another one dropped
   int64_t plain_step_ = 0;  // this one runs in BF16: there are no scales for it yet
-  // The oldest is that of step_ + 1; step s is at s mod kStagingSlots, as are its event and
-  // staging.
+  // The oldest belongs to step_ + 1. Step s, its event and its staging are at s mod kStagingSlots.
   std::array<Flight, spec::kStagingSlots> flights_;
   int in_flight_ = 0;
   int64_t uploads_ = 0;  // micro-batches sent: upload i uses slot i mod kStagingSlots

@@ -104,7 +104,7 @@ struct PassRow {
 // A norm of [tokens, hidden], with the residual stream that it reads and writes.
 PassRow NormPass(const BlockScope& scope);
 
-// Where a buffer's handle is. `layer` counts for those of layers alone.
+// Where a buffer's handle is. `layer` counts only for those of layers.
 using Handle = std::function<BufferId&(StepBuffers& ids, int64_t layer)>;
 
 template <typename Ids>
@@ -144,7 +144,7 @@ struct ActivationRow {
   DType format = DType::kBF16;
   int64_t bytes = 0;  // of quantised values, which have no shape
   Recompute shared_from = Recompute::kBlock;
-  bool in_quantised_layers = false;  // in those alone
+  bool in_quantised_layers = false;  // only in those
   bool backward_alone = false;       // only backward uses it
   // The residual stream before the block. The part before a layer writes the input of its first
   // block; every level keeps it.
@@ -171,7 +171,7 @@ struct WorkRow {
   DType format = DType::kBF16;
   int64_t bytes = 0;  // of quantised values, which have no shape; with an empty shape 0: none
   Lifetime life = {};
-  // In training alone, from the first backward of such a block to the last: `life` follows.
+  // Only in training, from the first backward of such a block to the last: `life` follows.
   bool gradient = false;
 
   bool exists() const { return !shape.empty() || bytes > 0; }

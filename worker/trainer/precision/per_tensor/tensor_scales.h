@@ -16,7 +16,7 @@
 
 namespace hearth::trainer {
 
-// One float each, beside the tensors.
+// One float each, on the tensors' device.
 struct QuantSite {
   float* amax = nullptr;
   float* scale = nullptr;
@@ -81,7 +81,7 @@ class TensorScales {
   int64_t* cursors_ = nullptr;
 };
 
-// `count` floats beside the tensors become 1; waits for it.
+// `count` floats on the tensors' device become 1; waits for it.
 absl::Status FillOnes(const kernels::Exec& exec, float* data, int64_t count);
 
 }  // namespace hearth::trainer

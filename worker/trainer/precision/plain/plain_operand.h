@@ -7,8 +7,8 @@ namespace hearth::trainer {
 
 class PlainOperand : public OperandForm {
  public:
-  // `amax`: one float beside the tensors that passes of training raise to the largest magnitude,
-  // for scales of later steps; null: nobody needs it.
+  // `amax`: one float on the tensors' device that passes of training raise to the largest
+  // magnitude, for scales of later steps; null: nobody needs it.
   PlainOperand(const kernels::TensorView& plain, float* amax) : plain_(plain), amax_(amax) {}
 
   OperandTarget Target(const Pass& pass, bool keep_plain, bool blocks, Forms forms) const override;
