@@ -7,16 +7,13 @@
 #include "common/rpc/grpc_status.h"
 #include "common/spec/feasibility/plan_messages.h"
 #include "common/spec/feasibility/started_plan.h"
-#include "coordinator/coordinator.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
-#include "hearth/v1/job.grpc.pb.h"
 #include "hearth/v1/plan.grpc.pb.h"
 #include "tests/support/common/planned_job.h"
-#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/fake_agent.h"
+#include "tests/support/coordinator/loopback_coordinator.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -28,23 +25,13 @@ constexpr int kSteps = 30;
 constexpr double kTokS = 250'000;
 constexpr const char* kGpu = "NVIDIA H200";
 
-class PlanServiceTest : public testing::Test {
+class PlanServiceTest : public LoopbackCoordinatorTest {
  protected:
-  PlanServiceTest() {
-    options_.store.data_dir = temp_.path() + "/data";
-    options_.listen = "127.0.0.1:0";
-    options_.no_auth = true;
-    options_.http = "127.0.0.1:0";
-    StartCoordinator();
-  }
+  PlanServiceTest() { Begin(); }
 
-  void StartCoordinator() {
-    auto started = Coordinator::Start(options_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    coordinator_ = *std::move(started);
-    channel_ =
-        grpc::CreateChannel(coordinator_->listen_address(), grpc::InsecureChannelCredentials());
-    jobs_ = v1::JobService::NewStub(channel_);
+  // Also after a restart's coordinator_.reset().
+  void Begin() {
+    StartCoordinator();
     plans_ = v1::PlanService::NewStub(channel_);
   }
 
@@ -206,7 +193,7 @@ TEST_F(PlanServiceTest, AnEndedJob_KeepsPlannedAgainstMeasured_AndServesLaterPla
     RunJob(agent, "first");
   }
   coordinator_.reset();
-  StartCoordinator();  // it is in the store
+  Begin();  // it is in the store
   const auto plan = GetPlan("first");
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->gpu(), "H200");

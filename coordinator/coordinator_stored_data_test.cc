@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "hearth/v1/job.grpc.pb.h"
 #include "hearth/v1/worker.grpc.pb.h"
-#include "tests/support/common/temp_dir.h"
+#include "tests/support/coordinator/loopback_coordinator.h"
 #include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
@@ -19,14 +19,8 @@ namespace {
 
 using testing::HasSubstr;
 
-class StoredDataTest : public testing::Test {
+class StoredDataTest : public LoopbackCoordinatorTest {
  protected:
-  StoredDataTest() {
-    options_.store.data_dir = temp_.path() + "/data";
-    options_.listen = options_.http = "127.0.0.1:0";
-    options_.no_auth = true;
-  }
-
   v1::JobRecord Record(const std::string& id) {
     v1::JobRecord record;
     v1::Job& job = *record.mutable_job();
@@ -50,9 +44,7 @@ class StoredDataTest : public testing::Test {
     ASSERT_TRUE((*store)->Load().ok());
     ASSERT_TRUE((*store)->Commit({&rows, 1}).ok());
     store->reset();
-    auto started = Coordinator::Start(options_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    coordinator_ = *std::move(started);
+    StartCoordinator();
     // The same bound as in jobctl.
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(16 << 20);
@@ -62,11 +54,7 @@ class StoredDataTest : public testing::Test {
     workers_ = v1::WorkerService::NewStub(channel);
   }
 
-  const TempDir temp_;
-  CoordinatorOptions options_;
   int64_t revision_ = 0;
-  std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::WorkerService::Stub> workers_;
 };
 
@@ -90,15 +78,7 @@ TEST_F(StoredDataTest, OddLabels_AreDroppedByAResumeWithChanges) {
   EXPECT_EQ(job.spec().train().steps(), 20);
   ASSERT_EQ(job.spec().labels_size(), 1);
   EXPECT_EQ(job.spec().labels().at("team"), "research");
-  grpc::ClientContext events_context;
-  v1::ListEventsRequest list;
-  list.set_job_id("odd");
-  v1::ListEventsResponse events;
-  ASSERT_TRUE(jobs_->ListEvents(&events_context, list, &events).ok());
-  std::string messages;
-  for (const v1::JobEvent& event : events.events()) {
-    absl::StrAppend(&messages, event.message(), "\n");
-  }
+  const std::string messages = EventMessages("odd");
   EXPECT_THAT(messages, HasSubstr("labels.Team A: x -> removed"));
   EXPECT_THAT(messages, HasSubstr("labels.color: ?[31m"));
   EXPECT_LT(messages.size(), 1000u);

@@ -17,8 +17,8 @@
 #include "hearth/v1/job.grpc.pb.h"
 #include "hearth/v1/worker.grpc.pb.h"
 #include "nlohmann/json.hpp"
-#include "tests/support/common/temp_dir.h"
 #include "tests/support/coordinator/fake_agent.h"
+#include "tests/support/coordinator/loopback_coordinator.h"
 #include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
@@ -28,25 +28,9 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = FakeAgent::kPatience;
 
-class CoordinatorTest : public testing::Test {
+class CoordinatorTest : public LoopbackCoordinatorTest {
  protected:
-  CoordinatorTest() {
-    options_.store.data_dir = root_ + "/data";
-    options_.listen = "127.0.0.1:0";
-    options_.no_auth = true;
-    options_.http = "127.0.0.1:0";
-    StartCoordinator();
-  }
-
-  void StartCoordinator() {
-    auto started = Coordinator::Start(options_);
-    ASSERT_TRUE(started.ok()) << started.status();
-    coordinator_ = *std::move(started);
-    channel_ =
-        grpc::CreateChannel(coordinator_->listen_address(), grpc::InsecureChannelCredentials());
-    jobs_ = v1::JobService::NewStub(channel_);
-    workers_ = v1::WorkerService::NewStub(channel_);
-  }
+  CoordinatorTest() { StartCoordinator(); }
 
   absl::StatusOr<v1::Job> Create(const v1::CreateJobRequest& request) {
     grpc::ClientContext context;
@@ -147,14 +131,6 @@ class CoordinatorTest : public testing::Test {
       exit.set_clean(true);
     });
   }
-
-  CoordinatorOptions options_;
-  const TempDir temp_;
-  const std::string root_ = temp_.path();
-  std::unique_ptr<Coordinator> coordinator_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::JobService::Stub> jobs_;
-  std::unique_ptr<v1::WorkerService::Stub> workers_;
 };
 
 TEST_F(CoordinatorTest, Job_FromSubmitToFinish_IsRecordedWhole) {
@@ -270,15 +246,7 @@ TEST_F(CoordinatorTest, ResumeJob_Overrides_AreCheckedMergedAndRecorded) {
   ASSERT_TRUE(jobs_->ResumeJob(&context, request, &job).ok());
   EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(job.spec().train().steps(), 7);
-  grpc::ClientContext events_context;
-  v1::ListEventsRequest list;
-  list.set_job_id("resumed");
-  v1::ListEventsResponse events;
-  ASSERT_TRUE(jobs_->ListEvents(&events_context, list, &events).ok());
-  std::string messages;
-  for (const v1::JobEvent& event : events.events()) {
-    absl::StrAppend(&messages, event.message(), "\n");
-  }
+  const std::string messages = EventMessages("resumed");
   EXPECT_THAT(messages, HasSubstr("train.steps"));
   EXPECT_THAT(messages, HasSubstr("3"));
   EXPECT_THAT(messages, HasSubstr("7"));
@@ -473,14 +441,16 @@ TEST_F(CoordinatorTest, Worker_CordonIsDurable) {
     v1::CordonWorkerRequest request;
     request.set_worker_id("w1");
     v1::Worker worker;
-    ASSERT_TRUE(workers_->CordonWorker(&context, request, &worker).ok());
+    const auto workers = v1::WorkerService::NewStub(channel_);
+    ASSERT_TRUE(workers->CordonWorker(&context, request, &worker).ok());
     EXPECT_TRUE(worker.cordoned());
     coordinator_.reset();
   }
   StartCoordinator();
   grpc::ClientContext context;
   v1::ListWorkersResponse response;
-  ASSERT_TRUE(workers_->ListWorkers(&context, {}, &response).ok());
+  const auto workers = v1::WorkerService::NewStub(channel_);
+  ASSERT_TRUE(workers->ListWorkers(&context, {}, &response).ok());
   ASSERT_EQ(response.workers_size(), 1);
   EXPECT_TRUE(response.workers(0).cordoned());
 }

@@ -6,6 +6,7 @@
 #include "coordinator/coordinator.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
+#include "tests/support/coordinator/loopback_options.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -14,12 +15,7 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 
 TEST(Scrape, EventLoopBusy_IsAnswered) {
   const TempDir root;
-  CoordinatorOptions options;
-  options.store.data_dir = root.path() + "/data";
-  options.listen = "127.0.0.1:0";
-  options.no_auth = true;
-  options.http = "127.0.0.1:0";
-  auto coordinator = Coordinator::Start(options);
+  auto coordinator = Coordinator::Start(LoopbackOptions(root.path() + "/data"));
   ASSERT_TRUE(coordinator.ok()) << coordinator.status();
   absl::Notification busy;
   absl::Notification release;

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::dataset {
 namespace {
@@ -33,13 +34,7 @@ std::string Line(const std::string& question, const std::string& answer) {
 
 class ChatDatasetTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    root_ = ::testing::TempDir() + "/chat_dataset_test_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    fs::remove_all(root_);
-    fs::create_directories(root_ + "/tokenizer");
-  }
-  void TearDown() override { fs::remove_all(root_); }
+  void SetUp() override { fs::create_directories(root_ + "/tokenizer"); }
 
   void Write(const std::string& name, const std::string& text) {
     std::ofstream(root_ + "/" + name, std::ios::binary) << text;
@@ -98,7 +93,8 @@ class ChatDatasetTest : public ::testing::Test {
     return text;
   }
 
-  std::string root_;
+  const TempDir temp_;
+  const std::string root_ = temp_.path();
 };
 
 constexpr char kMarked[] =

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/fd.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 
@@ -44,27 +45,6 @@ absl::Status ErrnoStatus(int error, std::string_view action, const std::string& 
   return absl::Status(CodeOf(error), absl::StrCat(std::string(action), " ", path, ": ",
                                                   std::generic_category().message(error)));
 }
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) {
-      close(fd_);
-    }
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 int OpenRetrying(const std::string& path, int flags, mode_t mode = 0) {
   int fd;
@@ -106,8 +86,8 @@ class PosixWritableFile : public WritableFile {
       }
     }
     // A file system without it refuses the open or the first write.
-    direct_ = Fd(OpenRetrying(path_, O_WRONLY | O_DIRECT));
-    is_direct_ = direct_.get() >= 0;
+    direct_.Reset(OpenRetrying(path_, O_WRONLY | O_DIRECT));
+    is_direct_ = direct_.valid();
     return absl::OkStatus();
   }
 
@@ -146,7 +126,7 @@ class PosixWritableFile : public WritableFile {
   }
 
   absl::Status Close() override {
-    direct_ = Fd(-1);
+    direct_.Reset();
     const int fd = fd_.Release();
     // On Linux the descriptor is gone even after EINTR, and a second close could hit another file.
     if (fd >= 0 && close(fd) != 0 && errno != EINTR) {
@@ -158,7 +138,7 @@ class PosixWritableFile : public WritableFile {
  private:
   const std::string path_;
   Fd fd_;
-  Fd direct_{-1};  // the same file, past the page cache; -1: none
+  Fd direct_;  // the same file, past the page cache
   std::atomic<bool> is_direct_{false};
 };
 

@@ -22,6 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/base/fd.h"
 #include "common/base/status_macros.h"
 #include "common/io/home.h"
 
@@ -94,8 +95,8 @@ class FileVerifier::Lock {
     if (folder.empty() || !env.CreateDirs(folder).ok()) {
       return;
     }
-    fd_ = open(absl::StrCat(folder, "/", name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    while (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    fd_.Reset(open(absl::StrCat(folder, "/", name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    while (fd_.valid() && flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
       if ((errno != EWOULDBLOCK && errno != EINTR) || (stop != nullptr && stop->load())) {
         return;
       }
@@ -103,18 +104,11 @@ class FileVerifier::Lock {
       absl::SleepFor(kLockPause);
     }
   }
-  ~Lock() {
-    if (fd_ >= 0) {
-      close(fd_);
-    }
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
 
   bool waited() const { return waited_; }
 
  private:
-  int fd_ = -1;
+  Fd fd_;
   bool waited_ = false;
 };
 

@@ -113,6 +113,29 @@ class Series {
   prometheus::MetricFamily family_;
 };
 
+// For tables of rows {MetricDef def; void (*add)(..., Series& out)}: their defs,
+template <typename Rows>
+std::vector<MetricDef> DefsOf(const Rows& rows) {
+  std::vector<MetricDef> defs;
+  for (const auto& row : rows) {
+    defs.push_back(row.def);
+  }
+  return defs;
+}
+// and the families of those that `add` gives a series, made of `values`.
+template <typename Rows, typename... Values>
+std::vector<prometheus::MetricFamily> FamiliesOf(const Rows& rows, const Values&... values) {
+  std::vector<prometheus::MetricFamily> families;
+  for (const auto& row : rows) {
+    Series series(row.def);
+    row.add(values..., series);
+    if (!series.empty()) {
+      families.push_back(series.Take());
+    }
+  }
+  return families;
+}
+
 // Lists what is wrong with the rows (naming rules of the header); empty when all is well. For
 // tests.
 std::vector<std::string> CheckDefs(absl::Span<const MetricDef> defs);

@@ -107,22 +107,11 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::vector<MetricDef> ProcessDefs() {
-  std::vector<MetricDef> defs;
-  for (const Family& family : kFamilies) {
-    defs.push_back(family.def);
-  }
-  return defs;
+  return DefsOf(kFamilies);
 }
 
 std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
-  const ProcessStat stat = ReadStat();
-  std::vector<prometheus::MetricFamily> families;
-  for (const Family& family : kFamilies) {
-    Series series(family.def);
-    family.add(program_, stat, series);
-    families.push_back(series.Take());
-  }
-  return families;
+  return FamiliesOf(kFamilies, program_, ReadStat());
 }
 
 }  // namespace hearth::metrics

@@ -334,10 +334,15 @@ TEST(ResolveWithFactsTest, BadFacts_AreViolations) {
   EXPECT_THAT(Find(violations, "model.vocab"), HasSubstr("required"));
 }
 
-TEST(ResolveWithFactsTest, From_FolderWithAFieldThatDiffers_NamesTheField) {
+v1::JobSpec JobFrom(const std::string& folder) {
   v1::JobSpec job = ValidJob();
   job.mutable_model()->clear_preset();
-  job.mutable_model()->set_from("/models/gpt2");
+  job.mutable_model()->set_from(folder);
+  return job;
+}
+
+TEST(ResolveWithFactsTest, From_FolderWithAFieldThatDiffers_NamesTheField) {
+  v1::JobSpec job = JobFrom("/models/gpt2");
   job.mutable_model()->set_layers(3);
   ASSERT_EQ(Print(ResolveAll(job)), "");
   const v1::ModelSpec folder = FindPreset("gpt2")->model;
@@ -347,9 +352,7 @@ TEST(ResolveWithFactsTest, From_FolderWithAFieldThatDiffers_NamesTheField) {
 }
 
 TEST(ResolveWithFactsTest, From_Folder_LayersInHighPrecisionFollowItsNumber) {
-  v1::JobSpec job = ValidJob();
-  job.mutable_model()->clear_preset();
-  job.mutable_model()->set_from("/models/small");
+  v1::JobSpec job = JobFrom("/models/small");
   job.mutable_precision()->set_recipe("nvfp4");
   ASSERT_EQ(Print(ResolveAll(job)), "");
   v1::ModelSpec folder = FindPreset("gpt2")->model;
@@ -372,9 +375,7 @@ TEST(ResolveWithFactsTest, From_Folder_LayersInHighPrecisionFollowItsNumber) {
 }
 
 TEST(ResolveWithFactsTest, From_Folder_GivesTheShapeAndRefusesAnother) {
-  v1::JobSpec job = ValidJob();
-  job.mutable_model()->clear_preset();
-  job.mutable_model()->set_from("/models/gpt2");
+  v1::JobSpec job = JobFrom("/models/gpt2");
   job.mutable_model()->set_dropout(0.1);
   ASSERT_EQ(Print(ResolveAll(job)), "");
   const v1::ModelSpec folder = FindPreset("gpt2")->model;

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/common/weight_folder.h"
 
 namespace hearth::weights {
@@ -13,13 +14,6 @@ using ::testing::HasSubstr;
 
 class AverageTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/average_" +
-           ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   absl::StatusOr<Exported> Average(const std::vector<std::string>& names) {
     std::vector<std::string> dirs;
     for (const std::string& name : names) {
@@ -32,7 +26,8 @@ class AverageTest : public ::testing::Test {
     return AverageModels(Env::Real(), FileVerifier("", 1), dirs, options);
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
 };
 
 TEST_F(AverageTest, Mean_IsThatOfEachElement) {

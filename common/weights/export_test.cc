@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/common/gguf_reader.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/common/weight_folder.h"
 
 namespace hearth::weights {
@@ -24,14 +25,6 @@ using ::testing::HasSubstr;
 
 class ExportTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/export_" +
-           ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(dir_);
-    model_ = dir_ + "/model";
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   absl::StatusOr<Exported> Export(const ExportFormat& format,
                                   const formats::StoredFormat& dtype,
                                   const std::string& out,
@@ -74,8 +67,9 @@ class ExportTest : public ::testing::Test {
     return {};
   }
 
-  std::string dir_;
-  std::string model_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
+  const std::string model_ = dir_ + "/model";
   std::vector<std::string> notes_;
 };
 

@@ -1,13 +1,13 @@
 #include "common/weights/gguf_tokenizer.h"
 
 #include <cstring>
-#include <filesystem>
 #include <map>
 
 #include "common/dataset/format.h"
 #include "common/tokenizer/scanner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 #include "tests/support/common/tokenizer_json.h"
 
 namespace hearth::weights {
@@ -18,14 +18,6 @@ using ::testing::HasSubstr;
 
 class GgufTokenizerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    dir_ = ::testing::TempDir() + "/gguf_tokenizer_" +
-           ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   void Put(const std::string& name, const std::string& text) {
     ASSERT_TRUE(Env::Real().WriteFileAtomically(dir_ + "/" + name, text).ok());
   }
@@ -55,7 +47,8 @@ class GgufTokenizerTest : public ::testing::Test {
     return value == nullptr ? T() : *value;
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
   std::map<std::string, GgufValue> metadata_;
   std::vector<std::string> notes_;
 };

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::weights {
 namespace {
@@ -17,15 +18,12 @@ using ::testing::HasSubstr;
 class SafetensorsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = ::testing::TempDir() + "/st_" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".safetensors";
     std::iota(floats_.begin(), floats_.end(), 0.5f);
     tensors_ = {{"b", TensorDType::kF32, {2, 3}, floats_.data()},
                 {"a", TensorDType::kBF16, {4}, halves_.data()},
                 {"scalar", TensorDType::kI64, {}, &scalar_},
                 {"empty", TensorDType::kU8, {0, 7}, nullptr}};
   }
-  void TearDown() override { std::filesystem::remove(path_); }
 
   void Write(const std::string& bytes) { std::ofstream(path_, std::ios::binary) << bytes; }
 
@@ -34,7 +32,8 @@ class SafetensorsTest : public ::testing::Test {
     return std::string(reinterpret_cast<const char*>(&size), 8) + header + data;
   }
 
-  std::string path_;
+  const TempDir temp_;
+  const std::string path_ = temp_.path() + "/st.safetensors";
   std::vector<float> floats_ = std::vector<float>(6);
   std::vector<uint16_t> halves_ = {1, 2, 3, 4};
   int64_t scalar_ = -5;

@@ -19,6 +19,7 @@
 #include "coordinator/service/view.h"
 #include "coordinator/store/store.h"
 #include "gtest/gtest.h"
+#include "tests/support/coordinator/cpu_hello.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -125,14 +126,8 @@ void Mutate(const Message& whole, std::vector<const FieldDescriptor*>& path, con
 
 v1::AgentMessage HelloMessage(const std::string& job_id) {
   v1::AgentMessage message;
-  v1::Hello& hello = *message.mutable_hello();
-  hello.set_worker_id("w");
-  hello.set_incarnation("i1");
-  hello.set_host("host");
-  hello.mutable_device()->set_kind("cpu");
-  hello.set_checkpoint_root("/ck");
-  hello.set_root_uuid("root");
-  v1::TaskStatus& task = *hello.add_tasks();
+  *message.mutable_hello() = CpuHello();
+  v1::TaskStatus& task = *message.mutable_hello()->add_tasks();
   task.set_job_id(job_id);
   task.set_epoch(1);
   task.set_running(true);

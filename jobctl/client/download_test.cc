@@ -9,6 +9,7 @@
 #include "common/weights/manifest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -100,16 +101,12 @@ class FakeClient : public Client {
 class DownloadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    dir_ = ::testing::TempDir() + "/download_" +
-           ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(dir_);
     client_.Put(7, {{"config.json", "{}"},
                     {"model.safetensors", std::string(95, 'w')},
                     {"empty", ""},
                     {"state/meta.json", "meta"},
                     {"state/tensors.safetensors", std::string(40, 's')}});
   }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
 
   // `attempts` streams of a file are begun at most.
   absl::StatusOr<Downloaded> Run(bool state = false, int attempts = 1, int64_t step = 0) {
@@ -141,7 +138,8 @@ class DownloadTest : public ::testing::Test {
     return found;
   }
 
-  std::string dir_;
+  const TempDir temp_;
+  const std::string dir_ = temp_.path();
   FakeClient client_;
 };
 

@@ -61,12 +61,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 Action SetupAudit(CLI::App& app) {
   auto options = std::make_shared<Options>();
   v1::ListAuditRequest& request = options->request;
-  app.add_option_function<std::string>(
-      "--user", [&request](const std::string& user) { request.set_user(user); },
-      "Only what this user did");
-  app.add_option_function<std::string>(
-      "--target", [&request](const std::string& target) { request.set_target(target); },
-      "Only what was done to this job, worker or token");
+  app.add_option("--user", *request.mutable_user(), "Only what this user did");
+  app.add_option("--target", *request.mutable_target(),
+                 "Only what was done to this job, worker or token");
   app.add_flag_callback(
       "--refused", [&request] { request.set_refused_only(true); }, "Only what was refused");
   app.add_option("--limit", options->limit, "Show at most this many, 0 = all")

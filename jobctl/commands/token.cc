@@ -152,9 +152,8 @@ absl::StatusOr<int> Revoke(Context& context, const std::string& name) {
 
 void SetupCreate(CLI::App& app, Options& options) {
   v1::CreateTokenRequest& request = options.request;
-  app.add_option_function<std::string>(
-         "name", [&request](const std::string& name) { request.set_name(name); },
-         "Name of the token, by which it is listed and revoked")
+  app.add_option("name", *request.mutable_name(),
+                 "Name of the token, by which it is listed and revoked")
       ->required();
   app.add_option_function<std::string>(
          "--role", [&request](const std::string& role) { request.set_role(RoleCalled(role)); },
@@ -162,15 +161,12 @@ void SetupCreate(CLI::App& app, Options& options) {
          "(a hearth-worker)")
       ->required()
       ->check(CLI::IsMember(RoleNames()));
-  app.add_option_function<std::string>(
-      "--user", [&request](const std::string& user) { request.set_user(user); },
-      "User that its calls act as (default: the name of the token)");
-  app.add_option_function<std::string>(
-      "--worker", [&request](const std::string& worker) { request.set_worker_id(worker); },
-      "The only worker that may use it (role worker)");
-  app.add_option_function<std::string>(
-      "--certificate", [&request](const std::string& name) { request.set_certificate(name); },
-      "Common name of the client certificate that stands for it; it then has no secret");
+  app.add_option("--user", *request.mutable_user(),
+                 "User that its calls act as (default: the name of the token)");
+  app.add_option("--worker", *request.mutable_worker_id(),
+                 "The only worker that may use it (role worker)");
+  app.add_option("--certificate", *request.mutable_certificate(),
+                 "Common name of the client certificate that stands for it; it then has no secret");
   app.add_option("--expires", options.expires,
                  "Valid for this long, e.g. 12h, 30d (default: for ever)");
   app.add_option("--output-file", options.output_file,

@@ -13,10 +13,8 @@
 namespace hearth::kernels {
 namespace {
 
-AdamWTensor TensorOf(std::vector<double>& p,
-                     std::vector<double>& m,
-                     std::vector<double>& v,
-                     std::vector<double>& g) {
+template <typename T>
+AdamWTensor TensorOf(std::vector<T>& p, std::vector<T>& m, std::vector<T>& v, std::vector<T>& g) {
   const int64_t n = static_cast<int64_t>(p.size());
   AdamWTensor tensor;
   tensor.master = View(p.data(), {n});
@@ -66,11 +64,7 @@ TEST(AdamWStep, SkipSet_WritesNothing) {
 
 TEST(AdamWStep, RoundWorking_MasterKeepsItsBits) {
   std::vector<float> p = {1.0F}, m = {0.0F}, v = {0.0F}, g = {1.0F}, w = {0.0F};
-  AdamWTensor tensor;
-  tensor.master = View(p.data(), {1});
-  tensor.m = View(m.data(), {1});
-  tensor.v = View(v.data(), {1});
-  tensor.grad = View(g.data(), {1});
+  AdamWTensor tensor = TensorOf(p, m, v, g);
   tensor.working = View(w.data(), {1});
   AdamWArgs args;
   args.tensors = absl::MakeConstSpan(&tensor, 1);
@@ -219,11 +213,7 @@ TEST(AdamWStep, WideWeights_AreRoundedAsPackedOnes) {
 TEST(AdamWStep, Amax_IsRaisedToTheLargestWorkingValue) {
   std::vector<float> p(5000, 0.5F), m(5000), v(5000), g(5000), w(5000);
   p[4321] = -3.0F;
-  AdamWTensor tensor;
-  tensor.master = View(p.data(), {5000});
-  tensor.m = View(m.data(), {5000});
-  tensor.v = View(v.data(), {5000});
-  tensor.grad = View(g.data(), {5000});
+  AdamWTensor tensor = TensorOf(p, m, v, g);
   tensor.working = View(w.data(), {5000});
   float amax = 1.0F;
   tensor.amax = &amax;

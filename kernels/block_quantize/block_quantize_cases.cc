@@ -331,8 +331,8 @@ std::string CheckSkipped(const Buffers& b) {
 }
 
 OpCase BlockQuantizeCase(const Shape& s) {
-  const bool perf = s.special == Special::kPerf;
-  OpCase c{.op = "block_quantize", .name = s.name, .perf = perf, .cuda_only = perf};
+  OpCase c = NewExactCase("block_quantize", s.name);
+  c.cuda_only = c.perf;
   c.forward_traffic = {"x"};
   const Fill normal = {Fill::kNormal, 0.0, 1.5};
   const Fill uniform = {Fill::kUniform, 0.2, 3.0};
@@ -361,7 +361,6 @@ OpCase BlockQuantizeCase(const Shape& s) {
     c.check = CheckSkipped;
   }
   c.double_reference = false;
-  c.slack = 0.0;
   return c;
 }
 
@@ -369,7 +368,7 @@ OpCase BlockQuantizeCase(const Shape& s) {
 OpCase ManyCase() {
   constexpr int kCount = 100;
   constexpr int64_t kExtents[][2] = {{32, 32}, {160, 96}, {96, 288}};
-  OpCase c{.op = "block_quantize", .name = absl::StrCat("nvfp4_many_", kCount)};
+  OpCase c = NewExactCase("block_quantize", absl::StrCat("nvfp4_many_", kCount));
   c.buffers = {{"amax", {1}, Role::kInput, {Fill::kConstant, 5.0, 0.0}, DType::kU8},
                {"tensor_scale", {1}, Role::kAccumulate, {Fill::kConstant, 0.0, 0.0}, DType::kU8}};
   for (int i = 0; i < kCount; ++i) {
@@ -404,13 +403,12 @@ OpCase ManyCase() {
     return BlockQuantize(exec, {tensors, nullptr});
   };
   c.double_reference = false;
-  c.slack = 0.0;
   return c;
 }
 
 OpCase UpdateCase(bool skip) {
   constexpr int64_t kCount = 301;
-  OpCase c{.op = "block_quantize", .name = skip ? "skipped_update_301" : "update_301"};
+  OpCase c = NewExactCase("block_quantize", skip ? "skipped_update_301" : "update_301");
   const Fill positive = {Fill::kUniform, 0.0, 5.0};
   std::string measured(kCount * sizeof(float), '\0');
   constexpr uint32_t kUnusable[] = {0x00000000, 0x7F800000, 0x7FC00000, 0x7F7FFFFF};
@@ -432,7 +430,6 @@ OpCase UpdateCase(bool skip) {
     return UpdateBlockAmax(exec, args);
   };
   c.double_reference = false;
-  c.slack = 0.0;
   return c;
 }
 

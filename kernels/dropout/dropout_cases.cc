@@ -4,22 +4,19 @@
 namespace hearth::kernels::harness {
 namespace {
 
-struct Shape {
-  const char* name;
-  int64_t count;
+struct Shape : CountShape {
   double p;
   bool residual;
-  bool perf;
   bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
-    {"half_1", 1, 0.5, false, false},
-    {"tenth_10007", 10007, 0.1, false, false},
-    {"residual_777", 777, 0.3, true, false},
-    {"tenth_33x768", int64_t{33} * 768, 0.1, true, false},
-    {"perf_4096x512", int64_t{4096} * 512, 0.1, true, true},
-    {"perf_36864x768", int64_t{36864} * 768, 0.1, true, true, true},
+    {{"half_1", 1}, 0.5, false},
+    {{"tenth_10007", 10007}, 0.1, false},
+    {{"residual_777", 777}, 0.3, true},
+    {{"tenth_33x768", int64_t{33} * 768}, 0.1, true},
+    {{"perf_4096x512", int64_t{4096} * 512}, 0.1, true},
+    {{"perf_36864x768", int64_t{36864} * 768}, 0.1, true, true},
 };
 
 DropoutArgs ArgsOf(const Shape& s, const TensorView& x, const TensorView& y) {
@@ -33,7 +30,8 @@ DropoutArgs ArgsOf(const Shape& s, const TensorView& x, const TensorView& y) {
 }
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c{.op = "dropout", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
+  OpCase c = NewCase("dropout", s.name);
+  c.cuda_only = s.cuda_only;
   c.buffers = {{"x", {s.count}},
                {"y", {s.count}, Role::kOutput},
                {"dy", {s.count}},

@@ -7,19 +7,18 @@ namespace {
 struct Shape {
   const char* name;
   int64_t N, V, C, P;  // P = 0: no learned positions
-  bool perf;
   bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
-    {"tokens_1x1", 1, 1, 1, 0, false},
-    {"tokens_70x33", 70, 11, 33, 0, false},
-    {"positions_48x40", 48, 13, 40, 16, false},
+    {"tokens_1x1", 1, 1, 1, 0},
+    {"tokens_70x33", 70, 11, 33, 0},
+    {"positions_48x40", 48, 13, 40, 16},
     // A few tokens with many rows each: runs that go on across several tiles of the sorted rows.
-    {"frequent_500x24", 500, 3, 24, 0, false},
-    {"rows_99x136", 99, 97, 136, 100, false},
-    {"perf_8192x512", 8192, 8192, 512, 0, true},
-    {"perf_36864x768_of_49152", 36864, 49152, 768, 0, true, true},
+    {"frequent_500x24", 500, 3, 24, 0},
+    {"rows_99x136", 99, 97, 136, 100},
+    {"perf_8192x512", 8192, 8192, 512, 0},
+    {"perf_36864x768_of_49152", 36864, 49152, 768, 0, true},
 };
 
 EmbeddingForwardArgs ForwardArgs(const Buffers& b) {
@@ -43,7 +42,8 @@ EmbeddingBackwardArgs BackwardArgs(const Buffers& b) {
 }
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c{.op = "embedding", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
+  OpCase c = NewCase("embedding", s.name);
+  c.cuda_only = s.cuda_only;
   c.buffers = {
       {"tokens", {s.N}, Role::kInput, {Fill::kIndex, 0, static_cast<double>(s.V)}, DType::kI32},
       {"table", {s.V, s.C}},

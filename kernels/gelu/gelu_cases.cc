@@ -7,30 +7,27 @@
 namespace hearth::kernels::harness {
 namespace {
 
-struct Shape {
-  const char* name;
-  int64_t N, F;
+struct Shape : MatrixShape {
   Activation kind;
   bool bias;
-  bool perf;
   bool quant = false;  // outputs are quantised too
   bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
-    {"erf_33x19", 33, 19, Activation::kGelu, false, false},
-    {"erf_bias_7x130", 7, 130, Activation::kGelu, true, false},
-    {"tanh_33x19", 33, 19, Activation::kGeluTanh, false, false},
-    {"tanh_bias_1x1", 1, 1, Activation::kGeluTanh, true, false},
-    {"erf_bias_37x264", 37, 264, Activation::kGelu, true, false},
-    {"tanh_144x640", 144, 640, Activation::kGeluTanh, false, false},
-    {"perf_erf_4096x1536", 4096, 1536, Activation::kGelu, true, true},
-    {"quant_erf_33x24", 33, 24, Activation::kGelu, true, false, true},
-    {"quant_tanh_144x640", 144, 640, Activation::kGeluTanh, false, false, true},
-    {"perf_tanh_4096x1536", 4096, 1536, Activation::kGeluTanh, true, true},
-    {"perf_tanh_36864x3072", 36864, 3072, Activation::kGeluTanh, true, true, false, true},
-    {"perf_erf_36864x3072", 36864, 3072, Activation::kGelu, true, true, false, true},
-    {"perf_quant_tanh_36864x3072", 36864, 3072, Activation::kGeluTanh, true, true, true, true},
+    {{"erf_33x19", 33, 19}, Activation::kGelu, false},
+    {{"erf_bias_7x130", 7, 130}, Activation::kGelu, true},
+    {{"tanh_33x19", 33, 19}, Activation::kGeluTanh, false},
+    {{"tanh_bias_1x1", 1, 1}, Activation::kGeluTanh, true},
+    {{"erf_bias_37x264", 37, 264}, Activation::kGelu, true},
+    {{"tanh_144x640", 144, 640}, Activation::kGeluTanh, false},
+    {{"perf_erf_4096x1536", 4096, 1536}, Activation::kGelu, true},
+    {{"quant_erf_33x24", 33, 24}, Activation::kGelu, true, true},
+    {{"quant_tanh_144x640", 144, 640}, Activation::kGeluTanh, false, true},
+    {{"perf_tanh_4096x1536", 4096, 1536}, Activation::kGeluTanh, true},
+    {{"perf_tanh_36864x3072", 36864, 3072}, Activation::kGeluTanh, true, false, true},
+    {{"perf_erf_36864x3072", 36864, 3072}, Activation::kGelu, true, false, true},
+    {{"perf_quant_tanh_36864x3072", 36864, 3072}, Activation::kGeluTanh, true, true, true},
 };
 
 ActivationCalls Calls(Activation kind, bool bias, int64_t F) {
@@ -65,52 +62,54 @@ ActivationCalls Calls(Activation kind, bool bias, int64_t F) {
   return calls;
 }
 
-struct BlockShape {
-  const char* name;
-  int64_t N, F;
+struct BlockShape : MatrixShape {
   Activation kind;
   BlockStyle y, dx;
-  bool perf = false;
   bool kept = false;  // forward keeps its input, backward reads that
 };
 
 // Whole tiles, and tiles that are cut off by the last row and column.
 constexpr BlockShape kBlockShapes[] = {
-    {"blocks_nvidia_erf_160x288", 160, 288, Activation::kGelu, kNvidiaInput, kNvidiaGradient},
-    {"blocks_quartet_tanh_128x256", 128, 256, Activation::kGeluTanh, kQuartetInput,
+    {{"blocks_nvidia_erf_160x288", 160, 288}, Activation::kGelu, kNvidiaInput, kNvidiaGradient},
+    {{"blocks_quartet_tanh_128x256", 128, 256},
+     Activation::kGeluTanh,
+     kQuartetInput,
      kQuartetGradient},
-    {"blocks_fp8_block_tanh_32x96", 32, 96, Activation::kGeluTanh, kFp8Blocks, kFp8Blocks},
-    {"blocks_mxfp8_tanh_32x96", 32, 96, Activation::kGeluTanh, kMxfp8Blocks, kMxfp8Blocks},
-    {"blocks_kept_nvidia_erf_160x288", 160, 288, Activation::kGelu, kNvidiaInput, kNvidiaGradient,
-     false, true},
-    {"perf_blocks_nvidia_tanh_36864x3072", 36864, 3072, Activation::kGeluTanh, kNvidiaInput,
-     kNvidiaGradient, true},
+    {{"blocks_fp8_block_tanh_32x96", 32, 96}, Activation::kGeluTanh, kFp8Blocks, kFp8Blocks},
+    {{"blocks_mxfp8_tanh_32x96", 32, 96}, Activation::kGeluTanh, kMxfp8Blocks, kMxfp8Blocks},
+    {{"blocks_kept_nvidia_erf_160x288", 160, 288},
+     Activation::kGelu,
+     kNvidiaInput,
+     kNvidiaGradient,
+     true},
+    {{"perf_blocks_nvidia_tanh_36864x3072", 36864, 3072},
+     Activation::kGeluTanh,
+     kNvidiaInput,
+     kNvidiaGradient},
 };
 
-struct KeptShape {
-  const char* name;
-  int64_t N, F;
+struct KeptShape : MatrixShape {
   Activation kind;
 };
 
 constexpr KeptShape kKeptShapes[] = {
-    {"kept_erf_33x32", 33, 32, Activation::kGelu},
-    {"kept_tanh_144x640", 144, 640, Activation::kGeluTanh},
+    {{"kept_erf_33x32", 33, 32}, Activation::kGelu},
+    {{"kept_tanh_144x640", 144, 640}, Activation::kGeluTanh},
 };
 
 OpCase PlainCase(const Shape& s) {
-  OpCase c = ActivationCase(Calls(s.kind, s.bias, s.F), s.name, s.N, s.F, s.quant, s.perf);
+  OpCase c = ActivationCase(Calls(s.kind, s.bias, s.cols), s, s.quant);
   c.cuda_only = s.cuda_only;
   c.slack = 16.0;
   return c;
 }
 
 OpCase BlockCase(const BlockShape& s) {
-  return ActivationBlockCase(Calls(s.kind, true, s.F), s.name, s.N, s.F, s.y, s.dx, s.kept, s.perf);
+  return ActivationBlockCase(Calls(s.kind, true, s.cols), s, s.y, s.dx, s.kept);
 }
 
 OpCase KeptCase(const KeptShape& s) {
-  OpCase c = ActivationKeptCase(Calls(s.kind, true, s.F), s.name, s.N, s.F, false);
+  OpCase c = ActivationKeptCase(Calls(s.kind, true, s.cols), s);
   c.slack = 16.0;
   return c;
 }

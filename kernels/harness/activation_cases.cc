@@ -8,8 +8,10 @@ namespace hearth::kernels::harness {
 namespace {
 
 // The buffers that every case but that of extremes has.
-OpCase NewCase(const ActivationCalls& calls, const char* name, int64_t N, int64_t F, bool perf) {
-  OpCase c{.op = calls.op, .name = name, .perf = perf};
+OpCase BaseCase(const ActivationCalls& calls, const MatrixShape& y) {
+  const int64_t N = y.rows;
+  const int64_t F = y.cols;
+  OpCase c = NewCase(calls.op, y.name);
   c.buffers = {
       {calls.input, {N, calls.parts * F}, Role::kInput, {Fill::kNormal, 0.0, calls.spread}},
       {"y", {N, F}, Role::kOutput},
@@ -21,13 +23,12 @@ OpCase NewCase(const ActivationCalls& calls, const char* name, int64_t N, int64_
 
 }  // namespace
 
-OpCase ActivationCase(
-    const ActivationCalls& calls, const char* name, int64_t N, int64_t F, bool quant, bool perf) {
-  OpCase c = NewCase(calls, name, N, F, perf);
+OpCase ActivationCase(const ActivationCalls& calls, const MatrixShape& y, bool quant) {
+  OpCase c = BaseCase(calls, y);
   const std::string of_gradient = absl::StrCat(calls.gradient, "_quant");
   if (quant) {
-    AddQuantised(c, "y", {N, F}, DType::kE4M3, !perf);
-    AddQuantised(c, calls.gradient, {N, calls.parts * F}, DType::kE5M2, !perf);
+    AddQuantised(c, "y", {y.rows, y.cols}, DType::kE4M3, !c.perf);
+    AddQuantised(c, calls.gradient, {y.rows, calls.parts * y.cols}, DType::kE5M2, !c.perf);
   }
   c.outputs = {{"y", "dy"}};
   c.inputs = {{calls.input, calls.gradient}};
@@ -52,17 +53,15 @@ OpCase ActivationCase(
 }
 
 OpCase ActivationBlockCase(const ActivationCalls& calls,
-                           const char* name,
-                           int64_t N,
-                           int64_t F,
-                           const BlockStyle& y,
+                           const MatrixShape& y,
+                           const BlockStyle& y_style,
                            const BlockStyle& gradient,
-                           bool kept,
-                           bool perf) {
-  const int64_t width = calls.parts * F;
-  OpCase c = NewCase(calls, name, N, F, perf);
-  c.cuda_only = perf;
-  AddBlockForms(c, "y", N, F, y);
+                           bool kept) {
+  const int64_t N = y.rows;
+  const int64_t width = calls.parts * y.cols;
+  OpCase c = BaseCase(calls, y);
+  c.cuda_only = c.perf;
+  AddBlockForms(c, "y", N, y.cols, y_style);
   AddBlockForms(c, calls.gradient, N, width, gradient);
   if (kept) {
     AddKeptTwice(c, N, width);
@@ -70,14 +69,15 @@ OpCase ActivationBlockCase(const ActivationCalls& calls,
   const auto kept_at = [kept, N, width](const Buffers& b, const char* buffer) {
     return kept ? KeptAt(b[buffer].data, N, width) : KeptInput();
   };
-  c.forward = [calls, y, kept_at](const Exec& exec, const Buffers& b) {
-    return RunWithBlocks(exec, b, "y", y, [&](const TensorView& to, const BlockQuantView& blocks) {
-      ActivationOutputs outputs;
-      outputs.y = to;
-      outputs.y_blocks = blocks;
-      outputs.keep = kept_at(b, blocks.empty() ? "kept.without" : "kept");
-      return calls.forward(exec, b, outputs);
-    });
+  c.forward = [calls, y_style, kept_at](const Exec& exec, const Buffers& b) {
+    return RunWithBlocks(exec, b, "y", y_style,
+                         [&](const TensorView& to, const BlockQuantView& blocks) {
+                           ActivationOutputs outputs;
+                           outputs.y = to;
+                           outputs.y_blocks = blocks;
+                           outputs.keep = kept_at(b, blocks.empty() ? "kept.without" : "kept");
+                           return calls.forward(exec, b, outputs);
+                         });
   };
   c.backward = [calls, gradient, kept_at](const Exec& exec, const Buffers& b) {
     return RunWithBlocks(exec, b, calls.gradient, gradient,
@@ -90,11 +90,13 @@ OpCase ActivationBlockCase(const ActivationCalls& calls,
   return c;
 }
 
-OpCase ActivationKeptCase(
-    const ActivationCalls& calls, const char* name, int64_t N, int64_t F, bool perf) {
+OpCase ActivationKeptCase(const ActivationCalls& calls, const MatrixShape& y) {
+  const int64_t N = y.rows;
+  const int64_t F = y.cols;
   const int64_t width = calls.parts * F;
   const std::string of_gradient = absl::StrCat(calls.gradient, "_quant");
-  OpCase c = NewCase(calls, name, N, F, perf);
+  OpCase c = BaseCase(calls, y);
+  const bool perf = c.perf;
   c.cuda_only = perf;
   c.buffers.push_back({"y_again", {N, F}, Role::kOutput});
   c.buffers.push_back(KeptWords("kept", N, width));
@@ -130,8 +132,8 @@ OpCase ActivationExtremesCase(const ActivationCalls& calls,
                               int64_t F,
                               const std::function<double(const std::vector<double>&)>& want) {
   const int64_t width = calls.parts * F;
-  OpCase c{.op = calls.op, .name = absl::StrCat("kept_extremes_", N, "x", F)};
-  AddKeptExtremes(c, calls.input, "y", N, width, calls.parts, want);
+  OpCase c = NewCase(calls.op, absl::StrCat("kept_extremes_", N, "x", F));
+  AddKeptExtremes(c, {calls.input, "y", N, width, calls.parts, want});
   c.buffers.push_back({"y_before", {N, F}, Role::kOutput});
   c.forward = [calls, N, width](const Exec& exec, const Buffers& b) {
     ActivationOutputs outputs;

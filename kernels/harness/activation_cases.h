@@ -34,24 +34,20 @@ struct ActivationCalls {
 };
 
 // Plain outputs, compared with double and by finite differences. `quant`: FP8 forms beside them
-// and, unless the case is only timed (`perf`), a second copy that is made without a plain output.
-OpCase ActivationCase(
-    const ActivationCalls& calls, const char* name, int64_t N, int64_t F, bool quant, bool perf);
+// and, unless the case is only timed, a second copy that is made without a plain output. `y` is the
+// shape of y.
+OpCase ActivationCase(const ActivationCalls& calls, const MatrixShape& y, bool quant);
 
 // Block forms of y and of the gradient. `kept`: forward keeps its input too, backward reads that.
 OpCase ActivationBlockCase(const ActivationCalls& calls,
-                           const char* name,
-                           int64_t N,
-                           int64_t F,
-                           const BlockStyle& y,
+                           const MatrixShape& y,
+                           const BlockStyle& y_style,
                            const BlockStyle& gradient,
-                           bool kept,
-                           bool perf);
+                           bool kept);
 
 // Forward keeps its input; then "y_again" and the gradient come from what it kept, with FP8 forms.
 // Timed, forward keeps alone.
-OpCase ActivationKeptCase(
-    const ActivationCalls& calls, const char* name, int64_t N, int64_t F, bool perf);
+OpCase ActivationKeptCase(const ActivationCalls& calls, const MatrixShape& y);
 
 // y of kept zeros, subnormals, largest values, infinities and NaN (kept_extremes.h) is near
 // want(the parts of the input).

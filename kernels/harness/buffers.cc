@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/core/formats.h"
@@ -248,6 +249,17 @@ BufferSpec Words(std::string name, size_t bytes) {
 
 BufferSpec KeptWords(std::string name, int64_t rows, int64_t cols) {
   return Words(std::move(name), static_cast<size_t>(KeptBytes(rows, cols)));
+}
+
+OpCase NewCase(std::string op, std::string name) {
+  const bool perf = absl::StartsWith(name, "perf_");
+  return {.op = std::move(op), .name = std::move(name), .perf = perf};
+}
+
+OpCase NewExactCase(std::string op, std::string name) {
+  OpCase c = NewCase(std::move(op), std::move(name));
+  c.slack = 0.0;
+  return c;
 }
 
 void AddKeptTwice(OpCase& c, int64_t rows, int64_t cols) {

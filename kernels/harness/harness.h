@@ -229,6 +229,21 @@ struct OpCase {
   std::vector<std::string> backward_traffic = {};
 };
 
+// What most rows of cases begin with: the name, and the size of the tensors.
+struct CountShape {
+  const char* name;
+  int64_t count;  // elements
+};
+struct MatrixShape {
+  const char* name;
+  int64_t rows, cols;
+};
+
+// The case `name` of `op`. It is only timed (`perf`) if its name begins with "perf_".
+OpCase NewCase(std::string op, std::string name);
+// The same, of class exact (slack 0).
+OpCase NewExactCase(std::string op, std::string name);
+
 // Adds "kept", written by what the case is about, and "kept.without", by a call known to be right,
 // to `c` and checks that they are the same bytes.
 void AddKeptTwice(OpCase& c, int64_t rows, int64_t cols);

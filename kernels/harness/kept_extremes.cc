@@ -9,14 +9,11 @@
 namespace hearth::kernels::harness {
 namespace {
 
-struct Extremes {
-  std::string x, y;
-  int64_t rows, cols, parts;
-  std::function<double(const std::vector<double>&)> want;
-};
-
 // Empty, or what is wrong with output i, `got`, of the kept `values`.
-std::string CheckOne(const Extremes& e, const std::vector<double>& values, int64_t i, double got) {
+std::string CheckOne(const KeptExtremes& e,
+                     const std::vector<double>& values,
+                     int64_t i,
+                     double got) {
   double product = 1.0;
   for (const double v : values) {
     product *= std::max(std::abs(v), 1.0);
@@ -33,7 +30,7 @@ std::string CheckOne(const Extremes& e, const std::vector<double>& values, int64
              : absl::StrCat(e.y, "[", i, "] is ", got, ", not ", want);
 }
 
-std::string Check(const Extremes& e, const Buffers& b) {
+std::string Check(const KeptExtremes& e, const Buffers& b) {
   const std::vector<double> x = b.Values(e.x);
   const std::vector<float> single(x.begin(), x.end());
   const int64_t count = e.rows * e.cols;
@@ -63,18 +60,12 @@ std::string Check(const Extremes& e, const Buffers& b) {
 
 }  // namespace
 
-void AddKeptExtremes(OpCase& c,
-                     const std::string& x,
-                     const std::string& y,
-                     int64_t rows,
-                     int64_t cols,
-                     int64_t parts,
-                     const std::function<double(const std::vector<double>&)>& want) {
-  c.buffers.push_back({x, {rows, cols}, Role::kInput, {Fill::kExtremes}});
-  c.buffers.push_back(KeptWords("kept", rows, cols));
-  c.buffers.push_back({y, {rows, cols / parts}, Role::kOutput});
+void AddKeptExtremes(OpCase& c, const KeptExtremes& e) {
+  c.buffers.push_back({e.x, {e.rows, e.cols}, Role::kInput, {Fill::kExtremes}});
+  c.buffers.push_back(KeptWords("kept", e.rows, e.cols));
+  c.buffers.push_back({e.y, {e.rows, e.cols / e.parts}, Role::kOutput});
   c.double_reference = false;
-  c.check = [e = Extremes{x, y, rows, cols, parts, want}](const Buffers& b) { return Check(e, b); };
+  c.check = [e](const Buffers& b) { return Check(e, b); };
 }
 
 }  // namespace hearth::kernels::harness

@@ -11,16 +11,17 @@
 
 namespace hearth::kernels::harness {
 
-// Adds the input `x` [rows, cols], "kept" and the output `y` [rows, cols / parts] to `c`, and a
-// check: kept holds the bits that the CPU makes of x, on any device, and each y is near
-// want(values) of the `parts` kept values that it is made of, at its column in each part. It is NaN
-// where one of them is; where one is infinite, or their product beyond 2^120, anything will do.
-void AddKeptExtremes(OpCase& c,
-                     const std::string& x,
-                     const std::string& y,
-                     int64_t rows,
-                     int64_t cols,
-                     int64_t parts,
-                     const std::function<double(const std::vector<double>&)>& want);
+// The names and shapes of the input x [rows, cols] and of the output y [rows, cols / parts].
+struct KeptExtremes {
+  std::string x, y;
+  int64_t rows, cols, parts;
+  std::function<double(const std::vector<double>&)> want;
+};
+
+// Adds x, "kept" and y to `c`, and a check: kept holds the bits that the CPU makes of x, on any
+// device, and each y is near want(values) of the `parts` kept values that it is made of, at its
+// column in each part. It is NaN where one of them is; where one is infinite, or their product
+// beyond 2^120, anything will do.
+void AddKeptExtremes(OpCase& c, const KeptExtremes& e);
 
 }  // namespace hearth::kernels::harness

@@ -4,29 +4,26 @@
 namespace hearth::kernels::harness {
 namespace {
 
-struct Shape {
-  const char* name;
-  int64_t count;
+struct Shape : CountShape {
   double decay;
   int64_t step;
   DType x = DType::kF32;  // kF32: as wide as y
   bool inputs = false;    // the step through StepInputs
   bool skip = false;
-  bool perf = false;
 };
 
 constexpr Shape kShapes[] = {
-    {"first_1001", 1001, 0.999, 1},
-    {"step7_20000", 20000, 0.9, 7},
-    {"late_4096", 4096, 0.9999, 1'000'000},
-    {"inputs_8195", 8195, 0.999, 300, DType::kF32, true},
-    {"bf16_5003", 5003, 0.99, 12, DType::kBF16, true},
-    {"skipped_77", 77, 0.9, 3, DType::kF32, false, true},
-    {"perf_8m", int64_t{8} << 20, 0.999, 100, DType::kF32, true, false, true},
+    {{"first_1001", 1001}, 0.999, 1},
+    {{"step7_20000", 20000}, 0.9, 7},
+    {{"late_4096", 4096}, 0.9999, 1'000'000},
+    {{"inputs_8195", 8195}, 0.999, 300, DType::kF32, true},
+    {{"bf16_5003", 5003}, 0.99, 12, DType::kBF16, true},
+    {{"skipped_77", 77}, 0.9, 3, DType::kF32, false, true},
+    {{"perf_8m", int64_t{8} << 20}, 0.999, 100, DType::kF32, true},
 };
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c{.op = "moving_average", .name = s.name, .perf = s.perf};
+  OpCase c = NewCase("moving_average", s.name);
   StepInputs inputs;
   inputs.step = s.step;
   BufferSpec x = Statistic("x", {s.count}, Role::kInput);

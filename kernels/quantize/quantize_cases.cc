@@ -10,38 +10,33 @@
 namespace hearth::kernels::harness {
 namespace {
 
-struct Shape {
-  const char* name;
-  int64_t R, C;  // of the first tensor; the second is [C, 2 R] in E5M2
+struct Shape : MatrixShape {  // of the first tensor; the second is [cols, 2 rows] in E5M2
   bool skip = false;
-  bool perf = false;
 };
 
 // Columns only where both extents are multiples of 16.
 constexpr Shape kShapes[] = {
-    {"rows_7x13", 7, 13},
-    {"rows_33x130", 33, 130},
-    {"both_16x16", 16, 16},
-    {"both_208x144", 208, 144},
-    {"both_32x1040", 32, 1040},
-    {"skipped_48x32", 48, 32, true},
-    {"perf_36864x768", 36864, 768, false, true},
+    {{"rows_7x13", 7, 13}},           {{"rows_33x130", 33, 130}},
+    {{"both_16x16", 16, 16}},         {{"both_208x144", 208, 144}},
+    {{"both_32x1040", 32, 1040}},     {{"skipped_48x32", 48, 32}, true},
+    {{"perf_36864x768", 36864, 768}},
 };
 
 // Both tensors in one call; the counter must rise by two.
 OpCase QuantizeCase(const Shape& s) {
-  OpCase c{.op = "quantize", .name = s.name, .perf = s.perf, .cuda_only = s.perf};
+  OpCase c = NewExactCase("quantize", s.name);
+  c.cuda_only = c.perf;
   const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
-  c.buffers = {{"x", {s.R, s.C}, Role::kInput, {Fill::kNormal, 0.0, 3.0}},
-               {"z", {s.C, 2 * s.R}},
+  c.buffers = {{"x", {s.rows, s.cols}, Role::kInput, {Fill::kNormal, 0.0, 3.0}},
+               {"z", {s.cols, 2 * s.rows}},
                {"skip", {1}, Role::kInput, skip, DType::kI32},
                Struct("counter", uint64_t{40}, Role::kAccumulate)};
   if (s.skip) {
     // Nothing may be written: the copies are plain buffers that stay as they are.
-    c.buffers.push_back({"kept", {s.R, s.C}, Role::kAccumulate, {}, DType::kE4M3});
+    c.buffers.push_back({"kept", {s.rows, s.cols}, Role::kAccumulate, {}, DType::kE4M3});
   } else {
-    AddQuantised(c, "x", {s.R, s.C}, DType::kE4M3, false);
-    AddQuantised(c, "z", {s.C, 2 * s.R}, DType::kE5M2, false);
+    AddQuantised(c, "x", {s.rows, s.cols}, DType::kE4M3, false);
+    AddQuantised(c, "z", {s.cols, 2 * s.rows}, DType::kE5M2, false);
   }
   c.forward = [skipped = s.skip](const Exec& exec, const Buffers& b) {
     std::array<QuantizeTensor, 2> tensors = {
@@ -61,7 +56,6 @@ OpCase QuantizeCase(const Shape& s) {
     return b.Get("counter", 0) == (skipped ? 40.0 : 42.0) ? "" : "counter is wrong";
   };
   c.double_reference = false;
-  c.slack = 0.0;
   c.forward_traffic = {"x", "z", "x_quant", "z_quant"};
   return c;
 }
@@ -70,7 +64,7 @@ OpCase QuantizeCase(const Shape& s) {
 OpCase ManyCase() {
   constexpr int kCount = 270;
   constexpr int64_t kExtents[][2] = {{16, 16}, {3, 7}, {80, 144}, {1, 8200}, {48, 24}};
-  OpCase c{.op = "quantize", .name = absl::StrCat("many_", kCount)};
+  OpCase c = NewExactCase("quantize", absl::StrCat("many_", kCount));
   for (int i = 0; i < kCount; ++i) {
     const std::string x = absl::StrCat("x", i);
     const std::vector<int64_t> shape = {kExtents[i % 5][0], kExtents[i % 5][1]};
@@ -89,7 +83,6 @@ OpCase ManyCase() {
     return b.Get("counter", 0) == 40.0 + kCount ? "" : "counter is wrong";
   };
   c.double_reference = false;
-  c.slack = 0.0;
   return c;
 }
 
@@ -106,7 +99,7 @@ constexpr ScalesShape kScales[] = {
 };
 
 OpCase ScalesCase(const ScalesShape& s) {
-  OpCase c{.op = "quantize", .name = s.name};
+  OpCase c = NewExactCase("quantize", s.name);
   const Fill positive = {Fill::kUniform, 0.0, 5.0};
   const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
   const int64_t slots = s.history > 0 ? s.history : 1;
@@ -136,7 +129,6 @@ OpCase ScalesCase(const ScalesShape& s) {
     HEARTH_RETURN_IF_ERROR(UpdateScales(exec, args));
     return UpdateScales(exec, args);
   };
-  c.slack = 0.0;
   c.double_reference = false;
   return c;
 }

@@ -7,14 +7,10 @@
 namespace hearth::kernels::harness {
 namespace {
 
-struct Shape {
-  const char* name;
-  int64_t rows;
-  int64_t vocab;
-  double spread;  // standard deviation of the logits
+struct Shape : MatrixShape {  // the logits' rows; cols is the size of the vocabulary
+  double spread;              // standard deviation of the logits
   SamplingRule rule;
-  bool log_prob;  // alone: the drawn tokens are compared exactly in the other cases
-  bool perf = false;
+  bool log_prob;        // alone: the drawn tokens are compared exactly in the other cases
   int64_t padding = 0;  // columns behind the vocabulary
 };
 
@@ -30,28 +26,28 @@ constexpr SamplingRule Rule(
 }
 
 constexpr Shape kShapes[] = {
-    {"greedy_5x1001", 5, 1001, 3.0, Rule(0, 0, 1, 0, 1), false},
-    {"greedy_penalty_5x1001", 5, 1001, 3.0, Rule(0, 0, 1, 0, 1.3), false},
-    {"plain_9x1001", 9, 1001, 3.0, Rule(1, 0, 1, 0, 1), false},
-    {"one_3x1", 3, 1, 1.0, Rule(1, 0, 1, 0, 1), false},
-    {"two_7x2", 7, 2, 1.0, Rule(1, 1, 0.5, 0.1, 1.1), false},
-    {"hot_33x4096", 33, 4096, 2.0, Rule(1.7, 0, 1, 0, 1), false},
-    {"top_k_33x4096", 33, 4096, 2.0, Rule(0.8, 40, 1, 0, 1), false},
-    {"top_k_1_5x300", 5, 300, 2.0, Rule(0.8, 1, 1, 0, 1), false},
-    {"top_k_all_5x300", 5, 300, 2.0, Rule(0.8, 300, 1, 0, 1), false},
-    {"top_p_33x4096", 33, 4096, 2.0, Rule(1, 0, 0.9, 0, 1), false},
-    {"top_p_small_9x777", 9, 777, 2.0, Rule(1, 0, 1e-9, 0, 1), false},
-    {"min_p_33x4096", 33, 4096, 2.0, Rule(1, 0, 1, 0.05, 1), false},
-    {"all_33x9999", 33, 9999, 4.0, Rule(0.9, 200, 0.8, 0.02, 1.2), false},
-    {"flat_9x5000", 9, 5000, 0.0, Rule(1, 100, 0.3, 0, 1), false},
-    {"wide_4x50257", 4, 50257, 3.0, Rule(0.7, 50, 0.95, 0, 1), false},
-    {"padded_9x1001", 9, 1001, 3.0, Rule(0.9, 50, 0.9, 0, 1.1), false, false, 23},
-    {"log_prob_7x1001", 7, 1001, 3.0, Rule(0.9, 20, 0.9, 0, 1), true},
-    {"perf_greedy_64x49152", 64, 49152, 3.0, Rule(0, 0, 1, 0, 1), true, true},
-    {"perf_plain_64x49152", 64, 49152, 3.0, Rule(1, 0, 1, 0, 1), true, true},
-    {"perf_filters_64x49152", 64, 49152, 3.0, Rule(0.8, 40, 0.95, 0, 1), true, true},
-    {"perf_plain_512x49152", 512, 49152, 3.0, Rule(1, 0, 1, 0, 1), true, true},
-    {"perf_filters_64x151936", 64, 151936, 3.0, Rule(0.8, 40, 0.95, 0, 1), true, true},
+    {{"greedy_5x1001", 5, 1001}, 3.0, Rule(0, 0, 1, 0, 1), false},
+    {{"greedy_penalty_5x1001", 5, 1001}, 3.0, Rule(0, 0, 1, 0, 1.3), false},
+    {{"plain_9x1001", 9, 1001}, 3.0, Rule(1, 0, 1, 0, 1), false},
+    {{"one_3x1", 3, 1}, 1.0, Rule(1, 0, 1, 0, 1), false},
+    {{"two_7x2", 7, 2}, 1.0, Rule(1, 1, 0.5, 0.1, 1.1), false},
+    {{"hot_33x4096", 33, 4096}, 2.0, Rule(1.7, 0, 1, 0, 1), false},
+    {{"top_k_33x4096", 33, 4096}, 2.0, Rule(0.8, 40, 1, 0, 1), false},
+    {{"top_k_1_5x300", 5, 300}, 2.0, Rule(0.8, 1, 1, 0, 1), false},
+    {{"top_k_all_5x300", 5, 300}, 2.0, Rule(0.8, 300, 1, 0, 1), false},
+    {{"top_p_33x4096", 33, 4096}, 2.0, Rule(1, 0, 0.9, 0, 1), false},
+    {{"top_p_small_9x777", 9, 777}, 2.0, Rule(1, 0, 1e-9, 0, 1), false},
+    {{"min_p_33x4096", 33, 4096}, 2.0, Rule(1, 0, 1, 0.05, 1), false},
+    {{"all_33x9999", 33, 9999}, 4.0, Rule(0.9, 200, 0.8, 0.02, 1.2), false},
+    {{"flat_9x5000", 9, 5000}, 0.0, Rule(1, 100, 0.3, 0, 1), false},
+    {{"wide_4x50257", 4, 50257}, 3.0, Rule(0.7, 50, 0.95, 0, 1), false},
+    {{"padded_9x1001", 9, 1001}, 3.0, Rule(0.9, 50, 0.9, 0, 1.1), false, 23},
+    {{"log_prob_7x1001", 7, 1001}, 3.0, Rule(0.9, 20, 0.9, 0, 1), true},
+    {{"perf_greedy_64x49152", 64, 49152}, 3.0, Rule(0, 0, 1, 0, 1), true},
+    {{"perf_plain_64x49152", 64, 49152}, 3.0, Rule(1, 0, 1, 0, 1), true},
+    {{"perf_filters_64x49152", 64, 49152}, 3.0, Rule(0.8, 40, 0.95, 0, 1), true},
+    {{"perf_plain_512x49152", 512, 49152}, 3.0, Rule(1, 0, 1, 0, 1), true},
+    {{"perf_filters_64x151936", 64, 151936}, 3.0, Rule(0.8, 40, 0.95, 0, 1), true},
 };
 
 BufferSpec State(const char* name, int64_t rows, Role role, Fill fill) {
@@ -60,7 +56,7 @@ BufferSpec State(const char* name, int64_t rows, Role role, Fill fill) {
 
 // Bits of arbitrary tokens. As words of eight bytes, which are compared bit for bit.
 BufferSpec Seen(const Shape& s) {
-  const int64_t words = s.rows * ((s.vocab + 31) / 32);
+  const int64_t words = s.rows * ((s.cols + 31) / 32);
   BufferSpec seen;
   seen.name = "seen";
   seen.shape = {(words + 1) / 2};
@@ -82,11 +78,9 @@ absl::Status Continue(const Exec& exec, const Buffers& b) {
 }
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c;
-  c.op = "sample_tokens";
-  c.name = s.name;
+  OpCase c = NewCase("sample_tokens", s.name);
   c.buffers = {
-      {"logits", {s.rows, s.vocab + s.padding}, Role::kInput, {Fill::kNormal, 0.0, s.spread}},
+      {"logits", {s.rows, s.cols + s.padding}, Role::kInput, {Fill::kNormal, 0.0, s.spread}},
       State("streams", s.rows, Role::kInput, {Fill::kIndex, 0.0, 1000.0}),
       State("tokens", s.rows, Role::kAccumulate, {Fill::kConstant, 7.0}),
       State("positions", s.rows, Role::kAccumulate, {Fill::kIndex, 0.0, 5000.0}),
@@ -101,14 +95,14 @@ OpCase MakeCase(const Shape& s) {
     SampleTokensArgs args;
     args.logits = b["logits"];
     args.streams = b["streams"];
-    args.seen = TensorView(b["seen"].data, DType::kI32, {s.rows, (s.vocab + 31) / 32});
+    args.seen = TensorView(b["seen"].data, DType::kI32, {s.rows, (s.cols + 31) / 32});
     args.tokens = b["tokens"];
     args.positions = b["positions"];
     args.remaining = b["remaining"];
     args.drawn = b["drawn"];
     args.log_prob = s.log_prob ? b["log_prob"] : TensorView();
     args.rule = s.rule;
-    args.vocab = s.vocab;
+    args.vocab = s.cols;
     args.end_token = 3;
     return SampleTokens(exec, args);
   };
@@ -118,8 +112,7 @@ OpCase MakeCase(const Shape& s) {
     return SampleTokensWorkspaceBytes(args, threads);
   };
   c.slack = s.log_prob ? 8.0 : 0.0;
-  c.reduction = s.vocab;
-  c.perf = s.perf;
+  c.reduction = s.cols;
   c.prepare = Continue;
   return c;
 }

@@ -4,24 +4,21 @@
 namespace hearth::kernels::harness {
 namespace {
 
-struct Shape {
-  const char* name;
-  int64_t count;
+struct Shape : CountShape {
   double alpha, beta;
   Role role;  // of y: an output when beta is 0
   double slack;
-  bool perf;
 };
 
 constexpr Shape kShapes[] = {
-    {"copy_1001", 1001, 1.0, 0.0, Role::kOutput, 0.0, false},
-    {"scale_77", 77, 0.3, 0.0, Role::kOutput, 8.0, false},
-    {"accumulate_20000", 20000, 0.5, 1.0, Role::kAccumulate, 8.0, false},
-    {"perf_8m", int64_t{8} << 20, 0.5, 1.0, Role::kAccumulate, 8.0, true},
+    {{"copy_1001", 1001}, 1.0, 0.0, Role::kOutput, 0.0},
+    {{"scale_77", 77}, 0.3, 0.0, Role::kOutput, 8.0},
+    {{"accumulate_20000", 20000}, 0.5, 1.0, Role::kAccumulate, 8.0},
+    {{"perf_8m", int64_t{8} << 20}, 0.5, 1.0, Role::kAccumulate, 8.0},
 };
 
 OpCase MakeCase(const Shape& s) {
-  OpCase c{.op = "scale", .name = s.name, .perf = s.perf};
+  OpCase c = NewCase("scale", s.name);
   c.buffers = {{"x", {s.count}}, {"y", {s.count}, s.role}};
   c.forward = [s](const Exec& exec, const Buffers& b) {
     ScaleArgs args;

@@ -45,7 +45,7 @@ OpCase MakeCase(const Row& row) {
   old.verdict = 1;
   old.weight_quantizations = 99;
   old.ended_ns = 77;
-  OpCase c{.op = "step_gate", .name = row.name};
+  OpCase c = NewExactCase("step_gate", row.name);
   c.buffers = {Struct("inputs", inputs), Struct("state", state, Role::kAccumulate),
                Struct("old", old, Role::kAccumulate)};
   c.forward = [](const Exec& exec, const Buffers& b) {
@@ -58,7 +58,6 @@ OpCase MakeCase(const Row& row) {
     HEARTH_RETURN_IF_ERROR(Zero(exec, &old_state->started_ns, sizeof(uint64_t)));
     return Zero(exec, &old_state->reduced_ns, sizeof(uint64_t));
   };
-  c.slack = 0.0;
   return c;
 }
 

@@ -7,67 +7,58 @@
 namespace hearth::kernels::harness {
 namespace {
 
-struct Shape {
-  const char* name;
-  int64_t N, F;
-  double spread;  // standard deviation of the inputs; large values reach the flat ends
-  bool perf;
+struct Shape : MatrixShape {
+  double spread;       // standard deviation of the inputs; large values reach the flat ends
   bool quant = false;  // outputs are quantised too
   bool cuda_only = false;
 };
 
 constexpr Shape kShapes[] = {
-    {"1x1", 1, 1, 1.0, false},
-    {"33x19", 33, 19, 1.0, false},
-    {"vectors_37x264", 37, 264, 1.0, false},  // whole packs of 8, odd rows, a part of a tile
-    {"tiles_144x640", 144, 640, 2.0, false},
-    {"wide_values_7x130", 7, 130, 30.0, false},
-    {"quant_33x24", 33, 24, 1.0, false, true},
-    {"quant_144x640", 144, 640, 2.0, false, true},
-    {"perf_4096x1536", 4096, 1536, 1.0, true},
-    {"perf_36864x2048", 36864, 2048, 1.0, true, false, true},
-    {"perf_quant_36864x2048", 36864, 2048, 1.0, true, true, true},
+    {{"1x1", 1, 1}, 1.0},
+    {{"33x19", 33, 19}, 1.0},
+    {{"vectors_37x264", 37, 264}, 1.0},  // whole packs of 8, odd rows, a part of a tile
+    {{"tiles_144x640", 144, 640}, 2.0},
+    {{"wide_values_7x130", 7, 130}, 30.0},
+    {{"quant_33x24", 33, 24}, 1.0, true},
+    {{"quant_144x640", 144, 640}, 2.0, true},
+    {{"perf_4096x1536", 4096, 1536}, 1.0},
+    {{"perf_36864x2048", 36864, 2048}, 1.0, false, true},
+    {{"perf_quant_36864x2048", 36864, 2048}, 1.0, true, true},
 };
 
-struct BlockShape {
-  const char* name;
-  int64_t N, F;
+struct BlockShape : MatrixShape {
   BlockStyle y, d_gate_up;
-  bool perf = false;
   bool kept = false;  // forward keeps its input, backward reads that
 };
 
 // Whole tiles, and tiles that are cut off by the last row.
 constexpr BlockShape kBlockShapes[] = {
-    {"blocks_nvidia_160x128", 160, 128, kNvidiaInput, kNvidiaGradient},
-    {"blocks_quartet_256x384", 256, 384, kQuartetInput, kQuartetGradient},
-    {"blocks_mxfp8_96x256", 96, 256, kMxfp8Blocks, kMxfp8Blocks},
-    {"blocks_fp8_block_160x256", 160, 256, kFp8Blocks, kFp8Blocks},
-    {"blocks_kept_nvidia_160x128", 160, 128, kNvidiaInput, kNvidiaGradient, false, true},
-    {"blocks_kept_quartet_256x384", 256, 384, kQuartetInput, kQuartetGradient, false, true},
-    {"blocks_kept_mxfp8_96x256", 96, 256, kMxfp8Blocks, kMxfp8Blocks, false, true},
-    {"perf_blocks_nvidia_36864x2048", 36864, 2048, kNvidiaInput, kNvidiaGradient, true},
-    {"perf_blocks_kept_nvidia_36864x2048", 36864, 2048, kNvidiaInput, kNvidiaGradient, true, true},
-    {"perf_blocks_quartet_36864x2048", 36864, 2048, kQuartetInput, kQuartetGradient, true},
-    {"perf_blocks_mxfp8_36864x2048", 36864, 2048, kMxfp8Blocks, kMxfp8Blocks, true},
+    {{"blocks_nvidia_160x128", 160, 128}, kNvidiaInput, kNvidiaGradient},
+    {{"blocks_quartet_256x384", 256, 384}, kQuartetInput, kQuartetGradient},
+    {{"blocks_mxfp8_96x256", 96, 256}, kMxfp8Blocks, kMxfp8Blocks},
+    {{"blocks_fp8_block_160x256", 160, 256}, kFp8Blocks, kFp8Blocks},
+    {{"blocks_kept_nvidia_160x128", 160, 128}, kNvidiaInput, kNvidiaGradient, true},
+    {{"blocks_kept_quartet_256x384", 256, 384}, kQuartetInput, kQuartetGradient, true},
+    {{"blocks_kept_mxfp8_96x256", 96, 256}, kMxfp8Blocks, kMxfp8Blocks, true},
+    {{"perf_blocks_nvidia_36864x2048", 36864, 2048}, kNvidiaInput, kNvidiaGradient},
+    {{"perf_blocks_kept_nvidia_36864x2048", 36864, 2048}, kNvidiaInput, kNvidiaGradient, true},
+    {{"perf_blocks_quartet_36864x2048", 36864, 2048}, kQuartetInput, kQuartetGradient},
+    {{"perf_blocks_mxfp8_36864x2048", 36864, 2048}, kMxfp8Blocks, kMxfp8Blocks},
 };
 
-struct KeptShape {
-  const char* name;
-  int64_t N, F;
+struct KeptShape : MatrixShape {
   double spread;
-  bool perf = false;
   bool again = false;  // backward makes y's columns too
 };
 
 constexpr KeptShape kKeptShapes[] = {
-    {"kept_33x32", 33, 32, 1.0},
-    {"kept_37x288", 37, 288, 30.0},
-    {"kept_144x640", 144, 640, 2.0},
-    {"kept_again_144x640", 144, 640, 2.0, false, true},
-    {"kept_again_48x96", 48, 96, 2.0, false, true},
-    {"perf_kept_36864x2048", 36864, 2048, 1.0, true},
-    {"perf_kept_again_36864x2048", 36864, 2048, 1.0, true, true},
+    {{"kept_33x32", 33, 32}, 1.0},
+    {{"kept_37x288", 37, 288}, 30.0},
+    {{"kept_144x640", 144, 640}, 2.0},
+    {{"kept_again_144x640", 144, 640}, 2.0, true},
+    {{"kept_again_48x96", 48, 96}, 2.0, true},
+    {{"perf_kept_36864x2048", 36864, 2048}, 1.0},
+    {{"perf_kept_again_36864x2048", 36864, 2048}, 1.0, true},
 };
 
 SwigluBackwardArgs BackwardArgs(const Buffers& b, const ActivationGradient& gradient) {
@@ -116,20 +107,19 @@ ActivationCalls CallsWithColumns(double spread) {
 }
 
 OpCase PlainCase(const Shape& s) {
-  OpCase c = ActivationCase(Calls(s.spread), s.name, s.N, s.F, s.quant, s.perf);
+  OpCase c = ActivationCase(Calls(s.spread), s, s.quant);
   c.cuda_only = s.cuda_only;
   return c;
 }
 
 OpCase BlockCase(const BlockShape& s) {
-  return ActivationBlockCase(Calls(1.0), s.name, s.N, s.F, s.y, s.d_gate_up, s.kept, s.perf);
+  return ActivationBlockCase(Calls(1.0), s, s.y, s.d_gate_up, s.kept);
 }
 
 OpCase KeptCase(const KeptShape& s) {
-  OpCase c = ActivationKeptCase(s.again ? CallsWithColumns(s.spread) : Calls(s.spread), s.name, s.N,
-                                s.F, s.perf);
+  OpCase c = ActivationKeptCase(s.again ? CallsWithColumns(s.spread) : Calls(s.spread), s);
   if (s.again) {
-    c.buffers.push_back(Words("y_columns", static_cast<size_t>(s.N * s.F)));
+    c.buffers.push_back(Words("y_columns", static_cast<size_t>(s.rows * s.cols)));
     c.backward_traffic.emplace_back("y_columns");
     c.double_reference = false;  // doubles are not quantised
     c.check = [](const Buffers& b) -> std::string {

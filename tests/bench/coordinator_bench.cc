@@ -23,6 +23,7 @@
 #include "coordinator/coordinator.h"
 #include "grpcpp/create_channel.h"
 #include "hearth/v1/job.grpc.pb.h"
+#include "tests/support/coordinator/loopback_options.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -132,10 +133,8 @@ std::vector<double> ListPages(const std::string& address, int page_size, const c
 
 int Run(const std::string& data_dir) {
   SetEnv("HEARTH_HOME", data_dir.c_str());  // where the token will be
-  CoordinatorOptions options;
-  options.store.data_dir = data_dir + "/data";
-  options.listen = "127.0.0.1:0";
-  options.http = "127.0.0.1:0";
+  CoordinatorOptions options = LoopbackOptions(data_dir + "/data");
+  options.no_auth = false;
   auto coordinator = Coordinator::Start(options);
   if (!coordinator.ok()) {
     std::printf("%s\n", coordinator.status().ToString().c_str());

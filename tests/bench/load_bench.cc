@@ -21,6 +21,7 @@
 #include "tests/bench/bench_folder.h"
 #include "tests/bench/load_user.h"
 #include "tests/bench/played_agent.h"
+#include "tests/support/coordinator/loopback_options.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -63,12 +64,7 @@ bool Report(const LoadUser& user) {
 
 int Run(int jobs, double rate, int seconds, const std::string& data_dir) {
   RaiseFileLimit();
-  CoordinatorOptions options;
-  options.store.data_dir = data_dir;
-  options.listen = "127.0.0.1:0";
-  options.no_auth = true;
-  options.http = "127.0.0.1:0";
-  auto coordinator = Coordinator::Start(options);
+  auto coordinator = Coordinator::Start(LoopbackOptions(data_dir));
   if (!coordinator.ok()) {
     std::printf("%s\n", coordinator.status().ToString().c_str());
     return 1;

@@ -7,6 +7,7 @@
 #include "common/base/ids.h"
 #include "common/rpc/channel.h"
 #include "grpcpp/create_channel.h"
+#include "tests/support/coordinator/inspect_answer.h"
 
 namespace hearth::coordinator {
 
@@ -137,16 +138,7 @@ void PlayedAgent::OnDone(const grpc::Status& /*status*/) {
 void PlayedAgent::Take(const v1::CoordinatorMessage& message) {
   absl::MutexLock lock(&mu_);
   if (message.has_inspect()) {
-    v1::AgentMessage answer;
-    answer.mutable_inspect_result()->set_request_id(message.inspect().request_id());
-    for (const std::string& path : message.inspect().paths()) {
-      v1::PathInfo& info = *answer.mutable_inspect_result()->add_paths();
-      info.set_path(path);
-      info.set_kind("dataset");
-      info.set_tokens(1'000'000);
-      info.set_vocab(256);
-    }
-    Enqueue(std::move(answer));
+    Enqueue(InspectAnswer(message.inspect()));
   } else if (message.has_start()) {
     Begin(message.start().task());
   } else if (message.has_control() && message.control().job_id() == task_.job_id()) {

@@ -36,6 +36,7 @@
 #include "tests/bench/bench_folder.h"
 #include "tests/bench/load_user.h"
 #include "tests/bench/played_agent.h"
+#include "tests/support/coordinator/loopback_options.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -56,11 +57,7 @@ struct Server {
 
 void Serve(const std::string& data_dir, int out, int in) {
   RaiseFileLimit();
-  CoordinatorOptions options;
-  options.store.data_dir = data_dir;
-  options.listen = "127.0.0.1:0";
-  options.http = "127.0.0.1:0";
-  options.no_auth = true;
+  CoordinatorOptions options = LoopbackOptions(data_dir);
   options.open_metrics = true;
   auto coordinator = Coordinator::Start(options);
   const std::string said = coordinator.ok() ? absl::StrCat((*coordinator)->listen_address(), " ",

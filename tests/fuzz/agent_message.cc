@@ -4,6 +4,7 @@
 #include "coordinator/service/agent_rules.h"
 #include "hearth/v1/agent.pb.h"
 #include "tests/fuzz/targets.h"
+#include "tests/support/coordinator/cpu_hello.h"
 
 namespace hearth::fuzz {
 namespace {
@@ -14,14 +15,7 @@ using coordinator::Core;
 class Played {
  public:
   Played() {
-    v1::Hello hello;
-    hello.set_worker_id("w");
-    hello.set_incarnation("i1");
-    hello.set_host("host");
-    hello.mutable_device()->set_kind("cpu");
-    hello.set_checkpoint_root("/ck");
-    hello.set_root_uuid("root");
-    Apply(coordinator::AgentConnected{1, hello, "", ""});
+    Apply(coordinator::AgentConnected{1, coordinator::CpuHello(), "", ""});
     coordinator::CreateJob create;
     create.job_id = "job";
     create.paths_checked = true;

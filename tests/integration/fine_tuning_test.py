@@ -5,23 +5,17 @@ import json
 import os
 import re
 import subprocess
-import tempfile
-import unittest
+import sys
 
 import harness
+
+sys.path.insert(0, os.path.join(harness.SOURCE, "tests", "support", "common"))
+import temp_folder  # noqa: E402
 
 SEQUENCE = 64
 
 
-class FineTuning(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = folder.name
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
+class FineTuning(temp_folder.FolderTest):
     def program(self, name, *args):
         run = subprocess.run([harness.program(name), *map(str, args)], capture_output=True, text=True, timeout=300)
         self.assertEqual(run.returncode, 0, run.stderr)

@@ -9,25 +9,14 @@ names, fp32, before clipping. Exit status: 0 within
 both bounds, 1 not, or steps or tensors are missing. Needs numpy.
 """
 import argparse
-import json
 import os
 import sys
 
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import metrics_file  # noqa: E402
 import tensor_file  # noqa: E402
-
-
-def read_metrics(path):
-    """Step -> row; of a step that a resume repeated the last row."""
-    rows = {}
-    with open(path) as f:
-        for line in f:
-            if line.strip():
-                row = json.loads(line)
-                rows[int(row["step"])] = row  # protobuf's JSON writes int64 as a string
-    return rows
 
 
 def read_gradients(path):
@@ -85,7 +74,7 @@ def main():
     parser.add_argument("--loss", type=float, default=0.01, help="largest relative gap of a step's loss")
     parser.add_argument("--cosine", type=float, default=0.999, help="smallest cosine of a tensor's gradients")
     args = parser.parse_args()
-    good = compare_losses(read_metrics(args.hearth), read_metrics(args.torch), args.steps, args.loss)
+    good = compare_losses(metrics_file.read(args.hearth), metrics_file.read(args.torch), args.steps, args.loss)
     if args.gradients:
         good = compare_gradients(*(read_gradients(path) for path in args.gradients), args.cosine) and good
     return 0 if good else 1

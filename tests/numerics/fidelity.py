@@ -9,18 +9,16 @@ hearth-trainer compare runs the recipes of a job one after another and draws suc
 Exit status: 0 all gaps within the bound, 1 not, or the runs differ in their steps. Standard library only.
 """
 import argparse
-import json
+import os
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import metrics_file  # noqa: E402
 
 
 def read(path):
     """([(step, loss)], [(step, held-out loss)]) in order; of a repeated step the last."""
-    rows = {}
-    with open(path) as f:
-        for line in f:
-            if line.strip():
-                row = json.loads(line)
-                rows[int(row["step"])] = row
+    rows = metrics_file.read(path)
     train = [(s, float(rows[s]["loss"])) for s in sorted(rows)]
     # Protobuf's JSON names a field either way; a step without evaluation has none.
     held = [(s, float(rows[s].get("validation_loss", rows[s].get("validationLoss")))) for s in sorted(rows)

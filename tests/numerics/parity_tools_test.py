@@ -5,25 +5,17 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "support", "common")]
+import temp_folder  # noqa: E402
 import tensor_file  # noqa: E402
 
 
-class Tools(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = folder.name
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
+class Tools(temp_folder.FolderTest):
     def metrics(self, name, factor=lambda step: 1.0, steps=400, held_every=100, skip=()):
         with open(self.path(name), "w") as f:
             for step in range(1, steps + 1):

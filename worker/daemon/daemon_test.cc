@@ -56,6 +56,14 @@ class DaemonTest : public ::testing::Test {
     thread_ = std::thread([this] { exit_code_ = daemon_->Run(signals_.get()); });
     return coordinator_.Wait(0);
   }
+  // Starts a daemon that runs a task of one step with this script; its step is read.
+  FakeCoordinator::Stream& StartTask(const std::string& script) {
+    FakeCoordinator::Stream& stream = StartDaemon();
+    Greet(stream);
+    StartScript(stream, script);
+    EXPECT_TRUE(stream.Next().report().has_step());
+    return stream;
+  }
   // What a signalfd would give for SIGTERM.
   void Signal() {
     signalfd_siginfo info{};
@@ -93,10 +101,7 @@ TEST_F(DaemonTest, Hello_Identity_SaysWhatTheHostIs) {
 }
 
 TEST_F(DaemonTest, Signal_RunningTask_StopsReportsAndSaysGoodbye) {
-  FakeCoordinator::Stream& stream = StartDaemon();
-  Greet(stream);
-  StartScript(stream, "ignore_term;steps:1;wait_control");
-  EXPECT_TRUE(stream.Next().report().has_step());
+  FakeCoordinator::Stream& stream = StartTask("ignore_term;steps:1;wait_control");
   Signal();
   bool stopped = false;
   while (true) {
@@ -116,10 +121,7 @@ TEST_F(DaemonTest, Signal_RunningTask_StopsReportsAndSaysGoodbye) {
 }
 
 TEST_F(DaemonTest, SecondSignal_StubbornTask_IsKilled) {
-  FakeCoordinator::Stream& stream = StartDaemon();
-  Greet(stream);
-  StartScript(stream, "ignore_term;steps:1;hang");
-  EXPECT_TRUE(stream.Next().report().has_step());
+  StartTask("ignore_term;steps:1;hang");
   Signal();
   Signal();
   EXPECT_EQ(WaitForExit(), kExitKilled);

@@ -351,24 +351,11 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::vector<MetricDef> WorkerMetricDefs() {
-  std::vector<MetricDef> defs;
-  for (const Family& family : kFamilies) {
-    defs.push_back(family.def);
-  }
-  return defs;
+  return metrics::DefsOf(kFamilies);
 }
 
 std::vector<prometheus::MetricFamily> WorkerMetrics::Collect() const {
-  const Values values = read_();
-  std::vector<prometheus::MetricFamily> out;
-  for (const Family& family : kFamilies) {
-    Series series(family.def);
-    family.add(values, series);
-    if (!series.empty()) {
-      out.push_back(series.Take());
-    }
-  }
-  return out;
+  return metrics::FamiliesOf(kFamilies, read_());
 }
 
 }  // namespace hearth::worker

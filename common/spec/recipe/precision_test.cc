@@ -75,15 +75,19 @@ TEST(PrecisionLadder, Defaults_AreTheRecipeThenTheFallbacksOfItsRow) {
   EXPECT_GT(tested, 0);
 }
 
+// Checks that a job in the recipe falls back along `ladder`. Returns its plan for 4 layers.
+PrecisionPlan PlanWithLadder(const char* name, const std::vector<const Recipe*>& ladder) {
+  v1::JobSpec job = Job(name);
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_THAT(PrecisionLadder(job), ElementsAreArray(ladder));
+  EXPECT_EQ(job.precision().fallback_after(), 3);
+  return ResolvePrecision(job, *FindRecipe(name), 4);
+}
+
 TEST(PrecisionLadder, Fp8_FallsBackToBf16) {
   for (const char* name : {"fp8", "fp8_current"}) {
     SCOPED_TRACE(name);
-    const Recipe& recipe = *FindRecipe(name);
-    v1::JobSpec job = Job(name);
-    EXPECT_THAT(Resolved(job), IsEmpty());
-    EXPECT_THAT(PrecisionLadder(job), ElementsAre(&recipe, FindRecipe("bf16")));
-    EXPECT_EQ(job.precision().fallback_after(), 3);
-    const PrecisionPlan plan = ResolvePrecision(job, recipe, 4);
+    const PrecisionPlan plan = PlanWithLadder(name, {FindRecipe(name), FindRecipe("bf16")});
     EXPECT_EQ(plan.fallback, nullptr);
     EXPECT_THAT(plan.Formats(), ElementsAre(StepFormat{}, OwnIf(true)));
   }
@@ -258,11 +262,8 @@ TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
 TEST(PrecisionLadder, FourBits_FallBackToFp8ThenBf16) {
   for (const char* name : {"nvfp4", "nvfp4_eden"}) {
     SCOPED_TRACE(name);
-    const Recipe& recipe = *FindRecipe(name);
-    v1::JobSpec job = Job(name);
-    EXPECT_THAT(Resolved(job), IsEmpty());
-    EXPECT_THAT(PrecisionLadder(job), ElementsAre(&recipe, FindRecipe("fp8"), FindRecipe("bf16")));
-    const PrecisionPlan plan = ResolvePrecision(job, recipe, 4);
+    const PrecisionPlan plan =
+        PlanWithLadder(name, {FindRecipe(name), FindRecipe("fp8"), FindRecipe("bf16")});
     EXPECT_EQ(plan.fallback, FindRecipe("fp8"));
     EXPECT_THAT(plan.ladder,
                 ElementsAre(LayerFormat::kOwn, LayerFormat::kFallback, LayerFormat::kPlain));

@@ -38,6 +38,14 @@ class LivenessTest : public testing::Test {
     return liveness_.CauseOf(workers_[name], workers_, now_);
   }
 
+  // The worker is part of what was cut off until the others have had their time to dial in.
+  void ExpectGoneAfterTheGrace(const std::string& name) {
+    Pass(options_.reattach_grace - absl::Seconds(1));
+    EXPECT_EQ(CauseOf(name), Cause::kCutOff);
+    Pass(absl::Seconds(1));
+    EXPECT_EQ(CauseOf(name), Cause::kGone);
+  }
+
   const CoreOptions options_ = {};
   absl::Duration now_ = absl::Seconds(1000);
   Liveness liveness_{options_, absl::Seconds(100)};
@@ -99,10 +107,7 @@ TEST_F(LivenessTest, CauseOf_OneThatIsKnownHasNotDialledInYet_IsCutOff) {
   workers_["w2"].last_seen = absl::Seconds(100);
   EXPECT_EQ(CauseOf("w0"), Cause::kCutOff) << "nobody at all has dialled in";
   liveness_.NoteReturn("w0", now_);
-  Pass(options_.reattach_grace - absl::Seconds(1));
-  EXPECT_EQ(CauseOf("w0"), Cause::kCutOff);
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(CauseOf("w0"), Cause::kGone) << "it has had its time";
+  ExpectGoneAfterTheGrace("w0");
 }
 
 TEST_F(LivenessTest, CauseOf_HeardForAMomentAfterAnIsolation_IsStillPartOfIt) {
@@ -116,10 +121,7 @@ TEST_F(LivenessTest, CauseOf_HeardForAMomentAfterAnIsolation_IsStillPartOfIt) {
   liveness_.BeginIsolation(silent_since, now_);
   Pass(absl::Seconds(10), {"w0"});
   ASSERT_EQ(liveness_.ReviewIsolation(workers_, now_), Liveness::Change::kContactIsBack);
-  Pass(options_.reattach_grace - absl::Seconds(1));
-  EXPECT_EQ(CauseOf("w0"), Cause::kCutOff);
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(CauseOf("w0"), Cause::kGone) << "the others have had their time to dial in";
+  ExpectGoneAfterTheGrace("w0");
 }
 
 TEST_F(LivenessTest, NoticeGap_HoldsSilenceUp_UntilPeersAreBack) {

@@ -15,6 +15,7 @@
 #include "common/base/ids.h"
 #include "grpcpp/create_channel.h"
 #include "hearth/v1/agent.grpc.pb.h"
+#include "tests/support/coordinator/inspect_answer.h"
 
 namespace hearth::coordinator {
 
@@ -124,17 +125,7 @@ class FakeAgent {
     v1::CoordinatorMessage message;
     while (stream_->Read(&message)) {
       if (message.has_inspect()) {
-        v1::AgentMessage answer;
-        answer.mutable_inspect_result()->set_request_id(message.inspect().request_id());
-        for (const std::string& path : message.inspect().paths()) {
-          v1::PathInfo& info = *answer.mutable_inspect_result()->add_paths();
-          info.set_path(path);
-          info.set_error(path_error);
-          info.set_kind("dataset");
-          info.set_tokens(1'000'000);
-          info.set_vocab(256);
-        }
-        Write(answer);
+        Write(InspectAnswer(message.inspect(), path_error));
         continue;
       }
       absl::MutexLock lock(&mu_);

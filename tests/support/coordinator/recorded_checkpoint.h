@@ -2,24 +2,19 @@
 // the worker which sees it.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
-#include "coordinator/coordinator.h"
-#include "grpcpp/create_channel.h"
-#include "gtest/gtest.h"
 #include "hearth/v1/job.grpc.pb.h"
 #include "tests/support/coordinator/fake_agent.h"
+#include "tests/support/coordinator/loopback_coordinator.h"
 #include "tests/support/coordinator/tiny_spec.h"
 
 namespace hearth::coordinator {
 
-class RecordedCheckpointTest : public testing::Test {
+class RecordedCheckpointTest : public LoopbackCoordinatorTest {
  protected:
   // A server stream that the test reads.
   template <typename Response>
@@ -31,26 +26,9 @@ class RecordedCheckpointTest : public testing::Test {
   };
 
   RecordedCheckpointTest() {
-    std::string pattern = testing::TempDir() + "/recorded_XXXXXX";
-    root_ = mkdtemp(pattern.data());
-    CoordinatorOptions options;
-    options.store.data_dir = root_ + "/data";
-    options.listen = "127.0.0.1:0";
-    options.http = "127.0.0.1:0";
-    options.no_auth = true;
-    auto started = Coordinator::Start(options);
-    EXPECT_TRUE(started.ok()) << started.status();
-    coordinator_ = *std::move(started);
-    channel_ =
-        grpc::CreateChannel(coordinator_->listen_address(), grpc::InsecureChannelCredentials());
-    jobs_ = v1::JobService::NewStub(channel_);
+    StartCoordinator();
     agent_ = std::make_unique<FakeAgent>(coordinator_->listen_address(), "w1");
     WriteCheckpoint();
-  }
-  ~RecordedCheckpointTest() override {
-    agent_.reset();
-    coordinator_.reset();
-    std::filesystem::remove_all(root_);
   }
 
   // Runs on the worker w1 and has written step 3.
@@ -72,12 +50,8 @@ class RecordedCheckpointTest : public testing::Test {
     ASSERT_TRUE(agent_->AwaitAck(task_, agent_->seq()));
   }
 
-  std::string root_;
   std::string folder_;
   v1::Task task_;
-  std::unique_ptr<Coordinator> coordinator_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<FakeAgent> agent_;
 };
 

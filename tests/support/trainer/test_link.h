@@ -94,6 +94,14 @@ inline v1::Task MakeTask(const v1::JobSpec& spec,
   return task;
 }
 
+// The task of the next epoch then, which goes on from the checkpoint.
+inline void ResumeFrom(const v1::CheckpointAnnouncement& checkpoint, v1::Task& task) {
+  task.set_epoch(task.epoch() + 1);
+  task.set_resume_path(checkpoint.path());
+  task.set_resume_step(checkpoint.step());
+  task.set_resume_manifest_sha256(checkpoint.manifest_sha256());
+}
+
 inline v1::TrainerExit RunTo(FakeLink& link) {
   RankOptions options;
   options.link = &link;

@@ -5,37 +5,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/fd.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "worker/daemon/disk/checkpoint_root.h"
 
 namespace hearth::worker {
 namespace {
-
-// An open file or folder; closed with the object.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) {
-      close(fd_);
-    }
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return fd_; }
-  void Reset(int fd) { close(std::exchange(fd_, fd)); }
-
- private:
-  int fd_;
-};
 
 absl::Status CannotRead(const std::string& what, int error) {
   const std::string text = absl::StrCat(what, ": ", std::strerror(error));
@@ -89,15 +70,15 @@ absl::StatusOr<CheckpointRoot::Piece> CheckpointRoot::Read(const std::string& jo
   }
   const std::string name = absl::StrCat(path, "/", file);
   // Name by name from the root, so that no link and nothing renamed meanwhile leads out of it.
-  Descriptor at(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  for (size_t i = 0; i < parts.size() && at.get() >= 0; ++i) {
+  Fd at(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (size_t i = 0; i < parts.size() && at.valid(); ++i) {
     const bool last = i + 1 == parts.size();
     // O_NONBLOCK: a pipe of that name must not hang us.
     at.Reset(openat(at.get(), parts[i].c_str(),
                     O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (last ? O_NONBLOCK : O_DIRECTORY)));
   }
   struct stat found {};
-  if (at.get() < 0 || fstat(at.get(), &found) != 0) {
+  if (!at.valid() || fstat(at.get(), &found) != 0) {
     return CannotRead(name, errno);
   }
   if (!S_ISREG(found.st_mode)) {

@@ -189,25 +189,6 @@ Confinement::Failure ReadExecError(const Fd& fd) {
 
 }  // namespace
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    Reset();
-    fd_ = other.Release();
-  }
-  return *this;
-}
-
-int Fd::Release() {
-  return std::exchange(fd_, -1);
-}
-
-void Fd::Reset() {
-  if (fd_ >= 0) {
-    close(fd_);
-    fd_ = -1;
-  }
-}
-
 absl::StatusOr<ChildProcess> Spawn(const SpawnOptions& options) {
   ChildProcess child;
   Fd out_write;

@@ -153,12 +153,11 @@ absl::Status WriteFiles(Env& env,
       return content.reader->Read(to, from, bytes);
     };
   }
-  HEARTH_ASSIGN_OR_RETURN(const FileFacts weights,
-                          content.bf16_weights.empty()
-                              ? WriteHfModel(env, temp, shape, max_position, *content.table,
-                                             content.weights, content.weights_dtype, source)
-                              : WriteHfModel(env, temp, shape, max_position, *content.table,
-                                             content.bf16_weights, content.weights_dtype, source));
+  HfModel model = {shape, max_position, *content.table, content.weights, content.weights_dtype};
+  if (!content.bf16_weights.empty()) {
+    model.weights = content.bf16_weights;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const FileFacts weights, WriteHfModel(env, temp, model, source));
   written.push_back({std::string(kHfWeightsFile), weights.bytes, weights.checksum});
   if (!content.tokenizer_from.empty()) {
     HEARTH_RETURN_IF_ERROR(dataset::CopyTokenizer(content.tokenizer_from, temp, env));

@@ -101,19 +101,19 @@ absl::Status FillPart(const Part& part,
 template <typename T>
 absl::StatusOr<FileFacts> WriteWeights(Env& env,
                                        const std::string& dir,
-                                       const spec::ModelShape& shape,
-                                       int64_t max_position,
-                                       const std::vector<spec::Parameter>& table,
+                                       const HfModel& model,
                                        absl::Span<const T* const> weights,
-                                       TensorDType dtype,
                                        const HfSource& source) {
+  const std::vector<spec::Parameter>& table = model.table;
+  const TensorDType dtype = model.dtype;
   if (weights.size() != table.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(weights.size(), " weights for a table of ", table.size()));
   }
   HEARTH_RETURN_IF_ERROR(env.CreateDirs(dir));
-  HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(
-      absl::StrCat(dir, "/config.json"), hf::HfConfig(shape, max_position, HfDTypeName(dtype))));
+  HEARTH_RETURN_IF_ERROR(
+      env.WriteFileAtomically(absl::StrCat(dir, "/config.json"),
+                              hf::HfConfig(model.shape, model.max_position, HfDTypeName(dtype))));
   std::vector<TensorEntry> entries;
   std::vector<Part> parts;
   for (size_t k = 0; k < table.size(); ++k) {
@@ -145,24 +145,11 @@ absl::StatusOr<FileFacts> WriteWeights(Env& env,
 
 absl::StatusOr<FileFacts> WriteHfModel(Env& env,
                                        const std::string& dir,
-                                       const spec::ModelShape& shape,
-                                       int64_t max_position,
-                                       const std::vector<spec::Parameter>& table,
-                                       absl::Span<const float* const> weights,
-                                       TensorDType dtype,
+                                       const HfModel& model,
                                        const HfSource& source) {
-  return WriteWeights(env, dir, shape, max_position, table, weights, dtype, source);
-}
-
-absl::StatusOr<FileFacts> WriteHfModel(Env& env,
-                                       const std::string& dir,
-                                       const spec::ModelShape& shape,
-                                       int64_t max_position,
-                                       const std::vector<spec::Parameter>& table,
-                                       absl::Span<const uint16_t* const> weights,
-                                       TensorDType dtype,
-                                       const HfSource& source) {
-  return WriteWeights(env, dir, shape, max_position, table, weights, dtype, source);
+  return std::visit(
+      [&](const auto& weights) { return WriteWeights(env, dir, model, weights, source); },
+      model.weights);
 }
 
 absl::Status LoadHfWeights(Env& env,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,27 +30,22 @@ struct HfSource {
   std::function<absl::Status(void* to, const void* from, size_t bytes)> read = nullptr;
 };
 
-// `weights[i]` holds parameter i of `table` in fp32, parameter.elements() values, padding included.
-// Writes config.json, model.safetensors in `dtype` (kF32, kBF16 or kF16; round to nearest even)
-// without padding, split and transposed as the table's HF tensors say. Creates `dir`.
-// `max_position` (tokens) becomes max_position_embeddings of a rope model. Returns the facts of
-// model.safetensors.
+// What WriteHfModel writes.
+struct HfModel {
+  const spec::ModelShape& shape;
+  int64_t max_position;  // tokens; max_position_embeddings of a rope model
+  const std::vector<spec::Parameter>& table;
+  // [i] holds parameter i of `table`, parameter.elements() values, padding included: in fp32 or, as
+  // uint16_t, in bf16.
+  std::variant<absl::Span<const float* const>, absl::Span<const uint16_t* const>> weights;
+  TensorDType dtype;  // of the file: kF32, kBF16 or kF16, rounded to nearest even
+};
+
+// Writes config.json, and model.safetensors without padding, split and transposed as the table's HF
+// tensors say. Creates `dir`. Returns the facts of model.safetensors.
 absl::StatusOr<FileFacts> WriteHfModel(Env& env,
                                        const std::string& dir,
-                                       const spec::ModelShape& shape,
-                                       int64_t max_position,
-                                       const std::vector<spec::Parameter>& table,
-                                       absl::Span<const float* const> weights,
-                                       TensorDType dtype,
-                                       const HfSource& source = {});
-// The same from weights that are held as bf16.
-absl::StatusOr<FileFacts> WriteHfModel(Env& env,
-                                       const std::string& dir,
-                                       const spec::ModelShape& shape,
-                                       int64_t max_position,
-                                       const std::vector<spec::Parameter>& table,
-                                       absl::Span<const uint16_t* const> weights,
-                                       TensorDType dtype,
+                                       const HfModel& model,
                                        const HfSource& source = {});
 
 // The inverse: reads model.safetensors, or the files of model.safetensors.index.json, of F32, BF16

@@ -39,7 +39,8 @@ TEST_P(HfModelTest, Load_OfWritten_IsTheModel) {
   const TestModel m = MakeTestModel(GetParam());
   for (const TensorDType dtype : {TensorDType::kF32, TensorDType::kBF16, TensorDType::kF16}) {
     const std::string dir = dir_ + "/" + std::string(TensorDTypeName(dtype));
-    const auto written = WriteHfModel(Env::Real(), dir, m.shape, 32, m.table, m.pointers(), dtype);
+    const auto written =
+        WriteHfModel(Env::Real(), dir, {m.shape, 32, m.table, m.pointers(), dtype});
     ASSERT_TRUE(written.ok()) << written.status();
     const auto spec = hf::ReadHfConfig(dir);
     ASSERT_TRUE(spec.ok()) << spec.status();
@@ -69,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(HfModelTest, Write_Gpt2_TransposesAndDropsPadding) {
   const TestModel m = MakeTestModel("gpt2");
   ASSERT_TRUE(
-      WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
+      WriteHfModel(Env::Real(), dir_, {m.shape, 32, m.table, m.pointers(), TensorDType::kF32})
+          .ok());
   const auto file = SafetensorsFile::Open(Env::Real(), dir_ + "/model.safetensors");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE((*file)->Get("transformer.wte.weight", TensorDType::kF32, {133, 16}).ok());
@@ -89,7 +91,8 @@ TEST_F(HfModelTest, Write_Gpt2_TransposesAndDropsPadding) {
 TEST_F(HfModelTest, Load_IndexAndBareNames_AreUnderstood) {
   const TestModel m = MakeTestModel("gpt2");
   ASSERT_TRUE(
-      WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
+      WriteHfModel(Env::Real(), dir_, {m.shape, 32, m.table, m.pointers(), TensorDType::kF32})
+          .ok());
   const auto file = SafetensorsFile::Open(Env::Real(), dir_ + "/model.safetensors");
   ASSERT_TRUE(file.ok());
   std::vector<TensorView> parts[2];
@@ -116,7 +119,8 @@ TEST_F(HfModelTest, Load_IndexAndBareNames_AreUnderstood) {
 TEST_F(HfModelTest, Load_OtherModel_NamesTensorAndShapes) {
   const TestModel m = MakeTestModel("qwen3");
   ASSERT_TRUE(
-      WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
+      WriteHfModel(Env::Real(), dir_, {m.shape, 32, m.table, m.pointers(), TensorDType::kF32})
+          .ok());
   TestModel other = m;
   other.spec.set_ffn_hidden(32);
   other.shape = *spec::ResolveModelShape(other.spec, 32);
@@ -152,7 +156,8 @@ TEST_F(HfModelTest, Load_HostileFolder_ErrorNamesPlace) {
     return std::string(status.message());
   };
   ASSERT_TRUE(
-      WriteHfModel(Env::Real(), dir_, m.shape, 32, m.table, m.pointers(), TensorDType::kF32).ok());
+      WriteHfModel(Env::Real(), dir_, {m.shape, 32, m.table, m.pointers(), TensorDType::kF32})
+          .ok());
   const auto file = SafetensorsFile::Open(Env::Real(), dir_ + "/model.safetensors");
   ASSERT_TRUE(file.ok());
   const std::string bad = dir_ + "/bad";
@@ -195,7 +200,8 @@ TEST(HfModelWrite, WeightsHeldAsBf16_GiveTheFileOfTheirValues) {
     pointers.push_back(bits.data());
   }
   for (const TensorDType dtype : {TensorDType::kBF16, TensorDType::kF32}) {
-    ASSERT_TRUE(WriteHfModel(Env::Real(), dir + "/a", m.shape, 16, m.table, pointers, dtype).ok());
+    ASSERT_TRUE(
+        WriteHfModel(Env::Real(), dir + "/a", {m.shape, 16, m.table, pointers, dtype}).ok());
     // Values that bf16 holds are written as they are.
     for (size_t k = 0; k < narrow.size(); ++k) {
       for (size_t i = 0; i < narrow[k].size(); ++i) {
@@ -203,7 +209,7 @@ TEST(HfModelWrite, WeightsHeldAsBf16_GiveTheFileOfTheirValues) {
       }
     }
     ASSERT_TRUE(
-        WriteHfModel(Env::Real(), dir + "/b", m.shape, 16, m.table, m.pointers(), dtype).ok());
+        WriteHfModel(Env::Real(), dir + "/b", {m.shape, 16, m.table, m.pointers(), dtype}).ok());
     EXPECT_EQ(*Env::Real().ReadFile(dir + "/a/model.safetensors"),
               *Env::Real().ReadFile(dir + "/b/model.safetensors"));
   }

@@ -11,6 +11,7 @@
 #include "common/dataset/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/cli/eval_folder.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/evaluate/source_loss.h"
@@ -96,14 +97,8 @@ std::string ToJson(const std::vector<Measured>& sources, const SourceLoss& all) 
 }
 
 absl::Status EvaluateData(const EvalOptions& options) {
-  ForwardModelOptions folder;
-  folder.path = options.checkpoint;
-  folder.weights = options.choice;
-  folder.device = options.device;
-  folder.recipe = options.recipe;
-  folder.sequence_length = options.sequence_length;
+  ForwardModelOptions folder = EvalFolder(options);
   folder.micro_batch = options.micro_batch > 0 ? options.micro_batch : kMicroBatch;
-  folder.threads = ThreadsOrAll(options.threads);
   HEARTH_ASSIGN_OR_RETURN(const ForwardModel model, OpenForwardModel(folder));
   std::vector<Measured> sources;
   SourceLoss all;

@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/dataset/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "worker/trainer/cli/eval_folder.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/evaluate/evaluation.h"
 #include "worker/trainer/rank/forward_model.h"
@@ -28,14 +29,8 @@ constexpr int64_t kTokensOnGpu = 32768;
 constexpr int64_t kTokensOnCpu = 2048;
 
 ForwardModelOptions FolderOptions(const EvalOptions& options) {
-  ForwardModelOptions folder;
-  folder.path = options.checkpoint;
-  folder.weights = options.choice;
-  folder.device = options.device;
-  folder.recipe = options.recipe;
-  folder.sequence_length = options.sequence_length;
+  ForwardModelOptions folder = EvalFolder(options);
   folder.default_length = kDefaultLength;
-  folder.threads = ThreadsOrAll(options.threads);
   // Requests share samples, and none sees another.
   folder.attention = "document";
   return folder;

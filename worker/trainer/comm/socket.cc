@@ -51,22 +51,6 @@ absl::StatusOr<std::pair<std::string, std::string>> NumbersOf(const sockaddr_sto
 
 }  // namespace
 
-Socket::~Socket() {
-  if (fd_ >= 0) {
-    close(fd_);
-  }
-}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) {
-      close(fd_);
-    }
-    fd_ = other.Release();
-  }
-  return *this;
-}
-
 absl::StatusOr<Listener> Listen(const std::string& host) {
   HEARTH_ASSIGN_OR_RETURN(const AddressList found, Resolve(host, "0", AI_PASSIVE));
   std::string error = "no address";

@@ -2,30 +2,13 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/base/fd.h"
 
 namespace hearth::trainer {
 
-// A socket, closed by the destructor. -1 = none.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int fd) : fd_(fd) {}
-  ~Socket();
-  Socket(Socket&& other) noexcept : fd_(other.Release()) {}
-  Socket& operator=(Socket&& other) noexcept;
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
+using Socket = Fd;
 
 struct Listener {
   Socket socket;        // does not block

@@ -1,6 +1,7 @@
 #include "worker/trainer/data/loader.h"
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -81,6 +82,22 @@ struct Batch {
   std::vector<int32_t> tokens, targets, position, start;
   std::vector<float> loss_weight;
 };
+
+// The micro-batches of step 5 of all ranks, 24 samples together.
+void ForEachBatch(const Loader& loader,
+                  int micro,
+                  int world,
+                  const std::function<void(const Batch&)>& take) {
+  const auto plan = spec::MakeBatchPlan(int64_t{24} * kT, micro, kT, world);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (int rank = 0; rank < world; ++rank) {
+    for (int64_t m = rank; m < plan->micro_batches; m += world) {
+      Batch batch(micro);
+      ASSERT_TRUE(loader.Fill(plan->FirstSample(5, m), micro, batch.buffers()).ok());
+      take(batch);
+    }
+  }
+}
 
 TEST_F(LoaderTest, Fill_NoShuffle_ReadsFrontToBackAndAgain) {
   LoaderOptions options = Options({{Make("a", 81, 100), 1}});
@@ -173,16 +190,9 @@ TEST_F(LoaderTest, Fill_AnyWorldSizeAndMicroBatch_SameGlobalBatch) {
   ASSERT_TRUE(loader.ok()) << loader.status();
   std::set<std::multiset<int32_t>> batches;
   for (const auto& [micro, world] : {std::pair{24, 1}, {12, 2}, {4, 3}, {2, 5}, {1, 1}}) {
-    const auto plan = spec::MakeBatchPlan(int64_t{24} * kT, micro, kT, world);
-    ASSERT_TRUE(plan.ok()) << plan.status();
     std::multiset<int32_t> all;
-    for (int rank = 0; rank < world; ++rank) {
-      for (int64_t m = rank; m < plan->micro_batches; m += world) {
-        Batch batch(micro);
-        ASSERT_TRUE((*loader)->Fill(plan->FirstSample(5, m), micro, batch.buffers()).ok());
-        all.insert(batch.tokens.begin(), batch.tokens.end());
-      }
-    }
+    ForEachBatch(**loader, micro, world,
+                 [&](const Batch& batch) { all.insert(batch.tokens.begin(), batch.tokens.end()); });
     EXPECT_EQ(all.size(), 24u * kT);
     batches.insert(all);
   }
@@ -261,18 +271,13 @@ TEST_F(LoaderTest, Fill_BestFitAnyWorldSizeAndMicroBatch_SameGlobalBatch) {
   for (const auto& [micro, world] : {std::pair{24, 1}, {12, 2}, {4, 3}, {2, 5}, {1, 1}}) {
     const auto loader = Loader::Open(options);
     ASSERT_TRUE(loader.ok()) << loader.status();
-    const auto plan = spec::MakeBatchPlan(int64_t{24} * kT, micro, kT, world);
-    ASSERT_TRUE(plan.ok()) << plan.status();
     std::multiset<Ints> all;
-    for (int rank = 0; rank < world; ++rank) {
-      for (int64_t m = rank; m < plan->micro_batches; m += world) {
-        Batch batch(micro);
-        ASSERT_TRUE((*loader)->Fill(plan->FirstSample(5, m), micro, batch.buffers()).ok());
-        for (int64_t s = 0; s < micro; ++s) {
-          all.insert(Ints(batch.tokens.begin() + s * kT, batch.tokens.begin() + (s + 1) * kT));
-        }
+    ForEachBatch(**loader, micro, world, [&](const Batch& batch) {
+      for (size_t s = 0; s < batch.tokens.size(); s += kT) {
+        const auto begin = batch.tokens.begin() + static_cast<std::ptrdiff_t>(s);
+        all.insert(Ints(begin, begin + kT));
       }
-    }
+    });
     batches.insert(all);
   }
   EXPECT_EQ(batches.size(), 1u);

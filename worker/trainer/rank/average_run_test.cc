@@ -112,10 +112,8 @@ TEST(AverageRunTest, PausedAndResumed_EqualsNeverStopped) {
   FakeLink whole(MakeTask(spec, dir.path() + "/whole"), store);
   ASSERT_EQ(RunTo(whole).reason(), v1::EXIT_REASON_FINISHED);
   v1::Task task = MakeTask(spec, dir.path() + "/resumed");
-  task.set_epoch(2);
-  task.set_resume_path(whole.checkpoints[2].path());
-  task.set_resume_step(3);
-  task.set_resume_manifest_sha256(whole.checkpoints[2].manifest_sha256());
+  ASSERT_EQ(whole.checkpoints[2].step(), 3);
+  ResumeFrom(whole.checkpoints[2], task);
   FakeLink resumed(task, store);
   ASSERT_EQ(RunTo(resumed).reason(), v1::EXIT_REASON_FINISHED);
   EXPECT_EQ(StateOf(resumed.checkpoints.back().path(), "ema"),

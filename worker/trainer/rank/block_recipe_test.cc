@@ -91,10 +91,7 @@ TEST_P(BlockRecipeTest, Run_PausedAndResumed_EqualsNeverStopped) {
   first.AskAt(6, v1::CONTROL_BIT_PAUSE);
   ASSERT_EQ(RunTo(first).reason(), v1::EXIT_REASON_PAUSED);
   v1::Task task = MakeTask(spec, dir_.path() + "/e2");
-  task.set_epoch(2);
-  task.set_resume_path(first.checkpoints[0].path());
-  task.set_resume_step(6);
-  task.set_resume_manifest_sha256(first.checkpoints[0].manifest_sha256());
+  ResumeFrom(first.checkpoints[0], task);
   FakeLink second(task, store_);
   ASSERT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
   for (size_t i = 0; i < second.steps.size(); ++i) {

@@ -73,14 +73,23 @@ v1::TrainerExit RunOn(Env& env, Link& link) {
   return RunRank(options);
 }
 
-TEST(CheckpointRunTest, SlowDisk_StepsGoOnAndDueCheckpointsAreSkipped) {
-  const TempDir dir;
-  const v1::JobSpec spec = NineSteps(dir);
-  LocalKeyValueStore store;
-  SlowEnv env;
+// The nine steps on a slow disk.
+class SlowDiskTest : public testing::Test {
+ protected:
+  v1::Task Task(int rank = 0, int world_size = 1) const {
+    return MakeTask(spec_, dir_.path() + "/c", rank, world_size);
+  }
+
+  const TempDir dir_;
+  v1::JobSpec spec_ = NineSteps(dir_);
+  LocalKeyValueStore store_;
+  SlowEnv env_;
+};
+
+TEST_F(SlowDiskTest, StepsGoOnAndDueCheckpointsAreSkipped) {
   // Were a step to wait for the checkpoint of step 2, step 7 would never come.
-  ReleasingLink link(MakeTask(spec, dir.path() + "/c"), store, env, 7);
-  const v1::TrainerExit exit = RunOn(env, link);
+  ReleasingLink link(Task(), store_, env_, 7);
+  const v1::TrainerExit exit = RunOn(env_, link);
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
   EXPECT_EQ(link.steps.size(), 9U);
   EXPECT_EQ(StepsOf(link).front(), 2);
@@ -92,17 +101,13 @@ TEST(CheckpointRunTest, SlowDisk_StepsGoOnAndDueCheckpointsAreSkipped) {
 }
 
 // Rank 1 has soon written its part and could begin the next, which rank 0 skips.
-TEST(CheckpointRunTest, SlowDiskOfOneRank_AllSkipTheSameCheckpoints) {
-  const TempDir dir;
-  v1::JobSpec spec = NineSteps(dir);
-  spec.mutable_parallel()->set_shard_optimizer("on");
-  LocalKeyValueStore store;
-  SlowEnv env;
-  ReleasingLink leader(MakeTask(spec, dir.path() + "/c", 0, 2), store, env, 7);
-  FakeLink other(MakeTask(spec, dir.path() + "/c", 1, 2), store);
+TEST_F(SlowDiskTest, OfOneRank_AllSkipTheSameCheckpoints) {
+  spec_.mutable_parallel()->set_shard_optimizer("on");
+  ReleasingLink leader(Task(0, 2), store_, env_, 7);
+  FakeLink other(Task(1, 2), store_);
   v1::TrainerExit other_exit;
   std::thread thread([&] { other_exit = RunOn(Env::Real(), other); });
-  const v1::TrainerExit exit = RunOn(env, leader);
+  const v1::TrainerExit exit = RunOn(env_, leader);
   thread.join();
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
   EXPECT_EQ(other_exit.reason(), v1::EXIT_REASON_FINISHED) << other_exit.message();
@@ -185,14 +190,10 @@ TEST(CheckpointRunTest, Resumed_EveryReportHasTheTimeToResume) {
   EXPECT_EQ(second.steps[1].resume_seconds(), second.steps[0].resume_seconds());
 }
 
-TEST(CheckpointRunTest, SlowDisk_PauseWaitsForItsCheckpoint) {
-  const TempDir dir;
-  const v1::JobSpec spec = NineSteps(dir);
-  LocalKeyValueStore store;
-  SlowEnv env;
-  ReleasingLink link(MakeTask(spec, dir.path() + "/c"), store, env, 3);
+TEST_F(SlowDiskTest, PauseWaitsForItsCheckpoint) {
+  ReleasingLink link(Task(), store_, env_, 3);
   link.AskAt(3, v1::CONTROL_BIT_PAUSE);
-  const v1::TrainerExit exit = RunOn(env, link);
+  const v1::TrainerExit exit = RunOn(env_, link);
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_PAUSED) << exit.message();
   EXPECT_EQ(exit.checkpoint_step(), 3);
   EXPECT_THAT(StepsOf(link), ElementsAre(2, 3));

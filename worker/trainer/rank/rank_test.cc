@@ -55,10 +55,7 @@ class RunTest : public testing::Test {
     ASSERT_EQ(first.checkpoints.size(), 1U);
 
     v1::Task task = MakeTask(spec, root + "/e2");
-    task.set_epoch(2);
-    task.set_resume_path(first.checkpoints[0].path());
-    task.set_resume_step(7);
-    task.set_resume_manifest_sha256(first.checkpoints[0].manifest_sha256());
+    ResumeFrom(first.checkpoints[0], task);
     FakeLink second(task, store_);
     EXPECT_EQ(RunTo(second).reason(), v1::EXIT_REASON_FINISHED);
     EXPECT_EQ(second.run_info.start_step(), 7);

@@ -455,12 +455,10 @@ class ShardedRunTest : public testing::Test {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       v1::Task task = MakeTask(spec, dir_.path() + "/" + folder, rank, ranks);
-      task.set_epoch(epoch);
       if (from != nullptr) {
-        task.set_resume_path(from->path());
-        task.set_resume_step(from->step());
-        task.set_resume_manifest_sha256(from->manifest_sha256());
+        ResumeFrom(*from, task);
       }
+      task.set_epoch(epoch);
       gang.links.push_back(std::make_unique<FakeLink>(task, store));
     }
     for (size_t rank = 0; rank < gang.links.size(); ++rank) {

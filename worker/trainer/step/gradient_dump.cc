@@ -18,10 +18,9 @@ absl::Status WriteGradients(const Engine& engine, const std::string& dir) {
     HEARTH_RETURN_IF_ERROR(p.Read(engine.exec(), p.gradient(i), gradient.data()));
     values.push_back(gradient.data());
   }
-  return WriteHfModel(Env::Real(), dir, engine.shape(),
-                      engine.options().spec.data().sequence_length(), p.table(), values,
-                      TensorDType::kF32)
-      .status();
+  const HfModel model = {engine.shape(), engine.options().spec.data().sequence_length(), p.table(),
+                         values, TensorDType::kF32};
+  return WriteHfModel(Env::Real(), dir, model).status();
 }
 
 }  // namespace hearth::trainer
