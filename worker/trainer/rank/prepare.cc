@@ -39,22 +39,25 @@ bool Verifies(const v1::JobSpec& spec) {
 
 absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.start"));
-  link_.SendPhase("loading");
-  blame_ = v1::EXIT_REASON_BAD_DATA;
+  rank_.link.SendPhase("loading");
+  rank_.blame = v1::EXIT_REASON_BAD_DATA;
   HEARTH_RETURN_IF_ERROR(VerifyModel());
-  const absl::Status complete = CompleteSpec(
-      spec_, env_,
-      task_.resume_path().empty() ? facts::Tokenizers::kCompare : facts::Tokenizers::kAsTheyAre);
+  const absl::Status complete =
+      CompleteSpec(rank_.spec, rank_.env,
+                   rank_.task.resume_path().empty() ? facts::Tokenizers::kCompare
+                                                    : facts::Tokenizers::kAsTheyAre);
   if (absl::IsInvalidArgument(complete)) {
-    blame_ = v1::EXIT_REASON_BAD_SPEC;
+    rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   }
   HEARTH_RETURN_IF_ERROR(complete);
-  HEARTH_ASSIGN_OR_RETURN(train_,
-                          OpenLoader(spec_, spec_.data().train(), spec_.data().shuffle(), env_));
-  if (spec_.data().validation_size() > 0) {
-    HEARTH_ASSIGN_OR_RETURN(validation_, OpenLoader(spec_, spec_.data().validation(), false, env_));
+  HEARTH_ASSIGN_OR_RETURN(train_, OpenLoader(rank_.spec, rank_.spec.data().train(),
+                                             rank_.spec.data().shuffle(), rank_.env));
+  if (rank_.spec.data().validation_size() > 0) {
+    HEARTH_ASSIGN_OR_RETURN(
+        validation_, OpenLoader(rank_.spec, rank_.spec.data().validation(), false, rank_.env));
   }
-  HEARTH_ASSIGN_OR_RETURN(evaluations_, Evaluations::Open(spec_, TokenizerFolder(*train_), env_));
+  HEARTH_ASSIGN_OR_RETURN(evaluations_,
+                          Evaluations::Open(rank_.spec, TokenizerFolder(*train_), rank_.env));
   // In the background, beside what follows.
   StartDataCheck();
   // What can fail on one rank alone comes before the rendezvous: its peers would wait for it.
@@ -62,7 +65,7 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(RecallTrial());
   HEARTH_RETURN_IF_ERROR(OpenDevice());
   if (data_check_ != nullptr) {
-    blame_ = v1::EXIT_REASON_BAD_DATA;
+    rank_.blame = v1::EXIT_REASON_BAD_DATA;
     HEARTH_RETURN_IF_ERROR(data_check_->Wait(kCheckPatience));
   }
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
@@ -73,16 +76,16 @@ absl::Status RankRun::Prepare() {
   if (done_) {
     return absl::OkStatus();
   }
-  link_.SendPhase("loading");
-  HEARTH_RETURN_IF_ERROR(Open(spec_, resumed_.has_value() ? &*resumed_ : nullptr));
+  rank_.link.SendPhase("loading");
+  HEARTH_RETURN_IF_ERROR(Open(rank_.spec, resumed_.has_value() ? &*resumed_ : nullptr));
   // Each rank falls back by itself from a checkpoint that it cannot read. Ranks that came to
   // different ones must not train on together.
   HEARTH_RETURN_IF_ERROR(CheckSameStart());
   // Rank 0 writes what all ranks have alike; with a divided optimizer each writes its own part.
-  if (leader_ || shards_ > 1) {
+  if (rank_.leader || shards_ > 1) {
     HEARTH_RETURN_IF_ERROR(StartWriter());
   }
-  if (leader_) {
+  if (rank_.leader) {
     WarnIfNotExact();
     Announce();
   }
@@ -91,20 +94,22 @@ absl::Status RankRun::Prepare() {
 
 FileVerifier RankRun::Verifier() const {
   // The disk is seldom faster than so many cores hash.
-  return FileVerifier(verified_folder_, std::clamp(task_.threads(), 1, 4), env_, clock_);
+  return FileVerifier(verified_folder_, std::clamp(rank_.task.threads(), 1, 4), rank_.env,
+                      rank_.clock);
 }
 
 absl::Status RankRun::VerifyModel() {
-  if (!spec_.model().has_from() || !task_.resume_path().empty() || !Verifies(spec_)) {
+  if (!rank_.spec.model().has_from() || !rank_.task.resume_path().empty() ||
+      !Verifies(rank_.spec)) {
     return absl::OkStatus();
   }
   HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
-                          RecordedModelFiles(env_, spec_.model().from()));
+                          RecordedModelFiles(rank_.env, rank_.spec.model().from()));
   return Verifier().Verify(files);
 }
 
 void RankRun::StartDataCheck() {
-  if (!Verifies(spec_)) {
+  if (!Verifies(rank_.spec)) {
     return;
   }
   std::vector<RecordedFile> files = train_->RecordedFiles();
@@ -113,101 +118,102 @@ void RankRun::StartDataCheck() {
     files.insert(files.end(), more.begin(), more.end());
   }
   if (!files.empty()) {
-    data_check_ = std::make_unique<BackgroundCheck>(Verifier(), std::move(files), clock_);
+    data_check_ = std::make_unique<BackgroundCheck>(Verifier(), std::move(files), rank_.clock);
   }
 }
 
 absl::Status RankRun::OpenCheckpoint() {
-  if (task_.resume_path().empty()) {
+  if (rank_.task.resume_path().empty()) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(fault::Check("checkpoint.before_load"));
   std::vector<CheckpointCandidate> candidates = {
-      {task_.resume_path(), task_.resume_step(), task_.resume_manifest_sha256()}};
-  for (const v1::Checkpoint& earlier : task_.earlier_checkpoints()) {
+      {rank_.task.resume_path(), rank_.task.resume_step(), rank_.task.resume_manifest_sha256()}};
+  for (const v1::Checkpoint& earlier : rank_.task.earlier_checkpoints()) {
     candidates.push_back({earlier.path(), earlier.step(), earlier.manifest_sha256()});
   }
-  HEARTH_ASSIGN_OR_RETURN(resumed_, LoadCheckpoint(env_, candidates, spec_.model()));
+  HEARTH_ASSIGN_OR_RETURN(resumed_, LoadCheckpoint(rank_.env, candidates, rank_.spec.model()));
   for (const std::string& note : resumed_->notes) {
-    link_.SendLog("warning", note);
+    rank_.link.SendLog("warning", note);
   }
   return absl::OkStatus();
 }
 
 absl::Status RankRun::RecallTrial() {
-  if (!spec_.precision().has_trial()) {
+  if (!rank_.spec.precision().has_trial()) {
     return absl::OkStatus();
   }
-  trial_before_ = task_.trial();
-  if (!resumed_.has_value() || HasChosen(spec_, trial_before_)) {
+  trial_before_ = rank_.task.trial();
+  if (!resumed_.has_value() || HasChosen(rank_.spec, trial_before_)) {
     return absl::OkStatus();
   }
   HEARTH_ASSIGN_OR_RETURN(const std::optional<v1::PrecisionTrial> kept, TrialOf(resumed_->meta));
   trial_before_ = kept.value_or(trial_before_);
-  if (!HasChosen(spec_, trial_before_)) {
-    link_.SendLog("warning", "precision.trial is passed over: the job has begun without one");
-    spec_ = spec::InRecipe(spec_, spec_.precision().recipe());
+  if (!HasChosen(rank_.spec, trial_before_)) {
+    rank_.link.SendLog("warning", "precision.trial is passed over: the job has begun without one");
+    rank_.spec = spec::InRecipe(rank_.spec, rank_.spec.precision().recipe());
   }
   return absl::OkStatus();
 }
 
 absl::Status RankRun::OpenDevice() {
-  if (absl::string_view(task_.device()).substr(0, 4) != "cuda") {
+  if (absl::string_view(rank_.task.device()).substr(0, 4) != "cuda") {
     return absl::OkStatus();
   }
-  blame_ = v1::EXIT_REASON_DEVICE;
-  HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(task_.device(), spec_.train().deterministic() == "true"));
+  rank_.blame = v1::EXIT_REASON_DEVICE;
+  HEARTH_ASSIGN_OR_RETURN(
+      cuda_, OpenGpu(rank_.task.device(), rank_.spec.train().deterministic() == "true"));
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> RankRun::PlanBytes() const {
-  return cuda_ == nullptr ? CpuMemoryBytes(task_.world_size())
-                          : GpuMemoryBytes(*cuda_, task_.world_size());
+  return cuda_ == nullptr ? CpuMemoryBytes(rank_.task.world_size())
+                          : GpuMemoryBytes(*cuda_, rank_.task.world_size());
 }
 
 absl::Status RankRun::Meet() {
-  if (task_.world_size() <= 1) {
+  if (rank_.task.world_size() <= 1) {
     comm_ = NewSoloCollective();
     return absl::OkStatus();
   }
-  link_.SendPhase("rendezvous");
-  blame_ = v1::EXIT_REASON_COMM;
+  rank_.link.SendPhase("rendezvous");
+  rank_.blame = v1::EXIT_REASON_COMM;
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Collective> connected, Connect());
-  comm_ = Watched(std::move(connected), pulse_, clock_);
+  comm_ = Watched(std::move(connected), rank_.pulse, rank_.clock);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Collective>> RankRun::Connect() {
-  KeyValueStore* store = &link_;
+  KeyValueStore* store = &rank_.link;
   // The ranks of an epoch meet again after a trial. Keys of the first meeting are still in the
   // store, so each later one has a prefix of its own.
   if (meetings_++ > 0) {
     meeting_store_ =
-        std::make_unique<PrefixedStore>(link_, absl::StrCat("meeting/", meetings_, "/"));
+        std::make_unique<PrefixedStore>(rank_.link, absl::StrCat("meeting/", meetings_, "/"));
     store = meeting_store_.get();
   }
   const auto seconds = [](double given) { return absl::Seconds(given > 0 ? given : 60); };
-  const absl::Duration gather_timeout = seconds(task_.gather_seconds());
-  const absl::Duration timeout = seconds(task_.rendezvous_seconds());
+  const absl::Duration gather_timeout = seconds(rank_.task.gather_seconds());
+  const absl::Duration timeout = seconds(rank_.task.rendezvous_seconds());
   if (cuda_ != nullptr) {
     NcclOptions options;
-    options.rank = task_.rank();
-    options.world_size = task_.world_size();
+    options.rank = rank_.task.rank();
+    options.world_size = rank_.task.world_size();
     options.cuda = cuda_.get();
-    options.host = task_.advertise_host();
+    options.host = rank_.task.advertise_host();
     options.gather_timeout = gather_timeout;
     options.rendezvous_timeout = timeout;
     return NewNcclCollective(options, *store);
   }
   GlooOptions options;
-  options.rank = task_.rank();
-  options.world_size = task_.world_size();
-  options.advertise_host = task_.advertise_host();
+  options.rank = rank_.task.rank();
+  options.world_size = rank_.task.world_size();
+  options.advertise_host = rank_.task.advertise_host();
   options.gather_timeout = gather_timeout;
   options.rendezvous_timeout = timeout;
   options.on_stranger = [this](std::string_view text) {
-    link_.SendLog("warning", absl::StrCat("rendezvous: turned a stranger away: ",
-                                          absl::string_view(text.data(), text.size())));
+    rank_.link.SendLog("warning", absl::StrCat("rendezvous: turned a stranger away: ",
+                                               absl::string_view(text.data(), text.size())));
   };
   return NewGlooCollective(options, *store);
 }
@@ -215,12 +221,12 @@ absl::StatusOr<std::unique_ptr<Collective>> RankRun::Connect() {
 // An open global batch stays what the run took at its beginning, whatever fits now, if it has a
 // sequence for every rank.
 void RankRun::KeepGlobalBatch() {
-  v1::BatchSpec& batch = *spec_.mutable_batch();
+  v1::BatchSpec& batch = *rank_.spec.mutable_batch();
   const bool open = batch.micro_batch_size() == 0 && !batch.has_global_batch_tokens();
   if (resumed_.has_value() && open) {
     const int64_t tokens = resumed_->meta.global_batch_tokens;
-    const int64_t sequence = spec_.data().sequence_length();
-    if (tokens % sequence == 0 && tokens / sequence >= std::max(1, task_.world_size())) {
+    const int64_t sequence = rank_.spec.data().sequence_length();
+    if (tokens % sequence == 0 && tokens / sequence >= std::max(1, rank_.task.world_size())) {
       batch.set_global_batch_tokens(tokens);
     }
   }
@@ -229,57 +235,58 @@ void RankRun::KeepGlobalBatch() {
 absl::Status RankRun::Agree() {
   KeepGlobalBatch();
   AgreementParts parts;
-  for (const std::string& recipe : spec::TrialRecipes(spec_)) {
-    parts.forms.push_back(spec::InRecipe(spec_, recipe));
+  for (const std::string& recipe : spec::TrialRecipes(rank_.spec)) {
+    parts.forms.push_back(spec::InRecipe(rank_.spec, recipe));
   }
   if (parts.forms.empty()) {
-    parts.forms.push_back(spec_);
+    parts.forms.push_back(rank_.spec);
   }
-  parts.task = &task_;
+  parts.task = &rank_.task;
   parts.comm = comm_.get();
   parts.resumed = resumed_.has_value() ? &*resumed_ : nullptr;
   // Shards first: how much memory a micro-batch leaves depends on how far the state is divided.
-  blame_ = v1::EXIT_REASON_BAD_SPEC;
+  rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   HEARTH_ASSIGN_OR_RETURN(parts.plan_bytes, PlanBytes());
-  HEARTH_ASSIGN_OR_RETURN(shards_, AgreeOnShards(parts, blame_));
-  HEARTH_ASSIGN_OR_RETURN(micro_batch_, AgreeOnMicroBatch(parts, shards_, blame_));
-  blame_ = v1::EXIT_REASON_BAD_SPEC;
-  HEARTH_ASSIGN_OR_RETURN(batch_, spec::ResolveBatchPlan(spec_, micro_batch_, task_.world_size()));
+  HEARTH_ASSIGN_OR_RETURN(shards_, AgreeOnShards(parts, rank_.blame));
+  HEARTH_ASSIGN_OR_RETURN(micro_batch_, AgreeOnMicroBatch(parts, shards_, rank_.blame));
+  rank_.blame = v1::EXIT_REASON_BAD_SPEC;
+  HEARTH_ASSIGN_OR_RETURN(
+      batch_, spec::ResolveBatchPlan(rank_.spec, micro_batch_, rank_.task.world_size()));
   return absl::OkStatus();
 }
 
 absl::Status RankRun::Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
   HEARTH_RETURN_IF_ERROR(OpenEngine(spec, resumed));
-  pulse_.Restart(trainer_->step());
+  rank_.pulse.Restart(trainer_->step());
   return absl::OkStatus();
 }
 
 absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
-  pulse_.Begin(Activity::kOther, "loading");
+  rank_.pulse.Begin(Activity::kOther, "loading");
   SessionOptions options;
   options.engine.spec = spec;
   options.engine.micro_batch = micro_batch_;
-  options.engine.threads = std::max(1, task_.threads());
+  options.engine.threads = std::max(1, rank_.task.threads());
   options.engine.cuda = cuda_.get();
-  options.engine.world_size = std::max(1, task_.world_size());
-  options.engine.rank = task_.rank();
+  options.engine.world_size = std::max(1, rank_.task.world_size());
+  options.engine.rank = rank_.task.rank();
   options.engine.shards = shards_;
   if (spec.data().attention() == "document") {
-    blame_ = v1::EXIT_REASON_BAD_DATA;
+    rank_.blame = v1::EXIT_REASON_BAD_DATA;
     HEARTH_ASSIGN_OR_RETURN(options.engine.seen, train_->SeenShare());
   }
   options.trainer.comm = comm_.get();
   options.trainer.train = train_.get();
   options.trainer.validation = validation_.get();
-  options.trainer.clock = &clock_;
+  options.trainer.clock = &rank_.clock;
   options.trainer.batch = batch_;
-  options.trainer.pulse = &pulse_;
+  options.trainer.pulse = &rank_.pulse;
   options.trainer.dump_gradients = trying_ ? "" : dump_gradients_;
-  options.env = &env_;
-  options.link = &link_;
+  options.env = &rank_.env;
+  options.link = &rank_.link;
   options.resumed = resumed;
-  blame_ = v1::EXIT_REASON_BAD_SPEC;
-  const absl::Status opened = OpenSession(options, engine_, trainer_, blame_);
+  rank_.blame = v1::EXIT_REASON_BAD_SPEC;
+  const absl::Status opened = OpenSession(options, engine_, trainer_, rank_.blame);
   // All ranks have GPUs and libraries of one kind, so the library refuses a product to all of them
   // or to none. Any other failure may be this rank's alone or have spoilt the device, and ends the
   // run. If ranks differ all the same, those that go on meet a deadline where they wait for peers.
@@ -289,50 +296,51 @@ absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resu
   if (!kernels::IsNativeGemmError(opened) || !absl::IsUnimplemented(opened) || native_or_nothing) {
     return opened;
   }
-  link_.SendLog("warning", absl::StrCat("going on without block-scaled matrix units, as a product "
-                                        "failed on them: ",
-                                        opened.message()));
+  rank_.link.SendLog("warning",
+                     absl::StrCat("going on without block-scaled matrix units, as a product "
+                                  "failed on them: ",
+                                  opened.message()));
   HEARTH_RETURN_IF_ERROR(CloseSession());
-  link_.SendPhase(trying_ ? "trial" : "loading");
+  rank_.link.SendPhase(trying_ ? "trial" : "loading");
   options.engine.no_native_blocks = std::string(opened.message());
   options.trainer.comm = comm_.get();
-  blame_ = v1::EXIT_REASON_BAD_SPEC;
-  return OpenSession(options, engine_, trainer_, blame_);
+  rank_.blame = v1::EXIT_REASON_BAD_SPEC;
+  return OpenSession(options, engine_, trainer_, rank_.blame);
 }
 
 absl::Status RankRun::ChooseRecipe() {
-  if (!task_.spec().precision().has_trial()) {
+  if (!rank_.task.spec().precision().has_trial()) {
     return absl::OkStatus();
   }
   // A rank that passes the trial over takes part in none of its collectives, so all must agree.
-  blame_ = v1::EXIT_REASON_COMM;
-  const bool counts = spec_.precision().has_trial();
+  rank_.blame = v1::EXIT_REASON_COMM;
+  const bool counts = rank_.spec.precision().has_trial();
   HEARTH_RETURN_IF_ERROR(
       CheckSame(*comm_, "some ranks pass precision.trial over, others do not", counts ? 1 : 0));
   if (!counts) {
     return absl::OkStatus();
   }
-  Trial trial(spec_, TrialMadeWith(spec_, task_.world_size(), shards_, micro_batch_),
+  Trial trial(rank_.spec, TrialMadeWith(rank_.spec, rank_.task.world_size(), shards_, micro_batch_),
               trial_before_);
   HEARTH_RETURN_IF_ERROR(
       CheckSame(*comm_, "ranks know of different runs of the trial", trial.state().runs_size()));
-  if (trial.decided() && leader_) {
-    link_.SendLog("info", absl::StrCat("decided before: ", trial.state().text()));
+  if (trial.decided() && rank_.leader) {
+    rank_.link.SendLog("info", absl::StrCat("decided before: ", trial.state().text()));
   }
   HEARTH_RETURN_IF_ERROR(HoldTrial(trial));
   if (done_) {
     return absl::OkStatus();
   }
   trial_ = trial.state();
-  spec_ = spec::InRecipe(spec_, trial_->chosen());
-  blame_ = v1::EXIT_REASON_COMM;
+  rank_.spec = spec::InRecipe(rank_.spec, trial_->chosen());
+  rank_.blame = v1::EXIT_REASON_COMM;
   return CheckSame(*comm_, "ranks have chosen different recipes",
-                   spec::FindRecipe(spec_.precision().recipe()) - spec::Recipes().data());
+                   spec::FindRecipe(rank_.spec.precision().recipe()) - spec::Recipes().data());
 }
 
 absl::Status RankRun::HoldTrial(Trial& trial) {
-  if (leader_ && !trial.decided() && trial.state().runs().empty()) {
-    link_.SendTrial(trial.state());
+  if (rank_.leader && !trial.decided() && trial.state().runs().empty()) {
+    rank_.link.SendTrial(trial.state());
   }
   while (!trial.decided() && !done_) {
     HEARTH_ASSIGN_OR_RETURN(const TrialRunResult result, TryRecipe(trial.next()));
@@ -343,7 +351,7 @@ absl::Status RankRun::HoldTrial(Trial& trial) {
 }
 
 absl::Status RankRun::TakeTrialRun(const TrialRunResult& result, Trial& trial) {
-  asked_.save |= result.asked.save;
+  controls_.Agreed({result.asked.save, false, false});
   if (result.asked.stop || result.asked.pause) {
     // Finished runs are with whoever started this; there is no step to save.
     outcome_ = result.asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
@@ -352,28 +360,28 @@ absl::Status RankRun::TakeTrialRun(const TrialRunResult& result, Trial& trial) {
   if (result.left) {
     return absl::OkStatus();
   }
-  blame_ = v1::EXIT_REASON_NUMERICAL;
+  rank_.blame = v1::EXIT_REASON_NUMERICAL;
   HEARTH_RETURN_IF_ERROR(trial.Add(result.run));
-  if (leader_) {
-    link_.SendTrial(trial.state());
+  if (rank_.leader) {
+    rank_.link.SendTrial(trial.state());
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<TrialRunResult> RankRun::TryRecipe(const std::string& recipe) {
   trying_ = true;
-  link_.SendPhase("trial");
-  HEARTH_RETURN_IF_ERROR(Annotate(Open(spec::InRecipe(spec_, recipe), nullptr),
+  rank_.link.SendPhase("trial");
+  HEARTH_RETURN_IF_ERROR(Annotate(Open(spec::InRecipe(rank_.spec, recipe), nullptr),
                                   absl::StrCat("precision.trial: ", recipe)));
   TrialRunOptions options;
-  options.steps = spec_.precision().trial().steps();
+  options.steps = rank_.spec.precision().trial().steps();
   options.evaluates = validation_ != nullptr;
   options.recipe = recipe;
-  options.link = leader_ ? &link_ : nullptr;
-  options.take_control = [this] { return TakeControl(); };
+  options.link = rank_.leader ? &rank_.link : nullptr;
+  options.take_control = [this] { return controls_.Take(); };
   absl::StatusOr<TrialRunResult> result = RunTrial(*trainer_, options);
-  pulse_.Begin(Activity::kOther, "ending a run of the trial");
-  return result.ok() ? std::move(result) : Blame(result.status());
+  rank_.pulse.Begin(Activity::kOther, "ending a run of the trial");
+  return result.ok() ? std::move(result) : rank_.Blame(result.status());
 }
 
 absl::Status RankRun::CloseTrialRun() {
@@ -386,7 +394,7 @@ absl::Status RankRun::CloseSession() {
   if (cuda_ != nullptr && comm_->world_size() > 1) {
     // Peers may have the engine's memory mapped until their communicators are gone, which they are
     // when all have met again.
-    blame_ = v1::EXIT_REASON_COMM;
+    rank_.blame = v1::EXIT_REASON_COMM;
     HEARTH_RETURN_IF_ERROR(Part());
     HEARTH_RETURN_IF_ERROR(Meet());
   }
@@ -396,13 +404,13 @@ absl::Status RankRun::CloseSession() {
 }
 
 absl::Status RankRun::CheckSameStart() {
-  blame_ = v1::EXIT_REASON_COMM;
+  rank_.blame = v1::EXIT_REASON_COMM;
   const absl::Status same =
       CheckSame(*comm_, "ranks resume from different steps", trainer_->step());
   if (!absl::IsDataLoss(same)) {
     return same;
   }
-  blame_ = v1::EXIT_REASON_BAD_DATA;
+  rank_.blame = v1::EXIT_REASON_BAD_DATA;
   return absl::DataLossError(
       absl::StrCat(same.message(), "; the checkpoint is not the same everywhere"));
 }
@@ -414,22 +422,22 @@ void RankRun::WarnIfNotExact() {
   const CheckpointMeta& meta = resumed_->meta;
   const auto differs = [this](std::string_view what, int64_t before, int64_t now) {
     if (before != now) {
-      link_.SendLog("warning", absl::StrCat("resume is not bit-exact: ",
-                                            absl::string_view(what.data(), what.size()), " was ",
-                                            before, ", is ", now));
+      rank_.link.SendLog("warning", absl::StrCat("resume is not bit-exact: ",
+                                                 absl::string_view(what.data(), what.size()),
+                                                 " was ", before, ", is ", now));
     }
   };
-  differs("the number of ranks", meta.world_size, task_.world_size());
+  differs("the number of ranks", meta.world_size, rank_.task.world_size());
   differs("the micro-batch size", meta.micro_batch_size, micro_batch_);
   differs("the global batch in tokens", meta.global_batch_tokens, batch_.global_tokens());
   for (const std::string& difference :
-       PlanDifferences(meta.plans_json, *engine_, task_.world_size())) {
-    link_.SendLog("warning", absl::StrCat("resume is not bit-exact: ", difference));
+       PlanDifferences(meta.plans_json, *engine_, rank_.task.world_size())) {
+    rank_.link.SendLog("warning", absl::StrCat("resume is not bit-exact: ", difference));
   }
 }
 
 void RankRun::Announce() {
-  flops_per_token_ = spec::FlopsPerToken(engine_->shape(), spec_.data().sequence_length());
+  flops_per_token_ = spec::FlopsPerToken(engine_->shape(), rank_.spec.data().sequence_length());
   if (cuda_ != nullptr) {
     const spec::GpuRow* row = spec::FindGpu(cuda_->gpu().name);
     peak_flops_ = row == nullptr ? 0 : row->bf16_flops();
@@ -437,7 +445,7 @@ void RankRun::Announce() {
   v1::RunInfo info;
   info.set_parameters(spec::CountParameters(engine_->shape()));
   info.set_micro_batch_size(static_cast<int32_t>(micro_batch_));
-  info.set_world_size(task_.world_size());
+  info.set_world_size(rank_.task.world_size());
   info.set_global_batch_tokens(batch_.global_tokens());
   info.set_recipe(std::string(engine_->recipe().name));
   info.set_recipe_execution(std::string(spec::ExecutionName(engine_->execution())));
@@ -446,15 +454,16 @@ void RankRun::Announce() {
   info.set_comm(std::string(comm_->transport()));
   info.set_start_step(trainer_->step());
   info.set_flops_per_token(flops_per_token_);
-  info.set_device(task_.device());
-  link_.SendRunInfo(info);
+  info.set_device(rank_.task.device());
+  rank_.link.SendRunInfo(info);
   if (!engine_->execution_note().empty()) {
-    link_.SendLog("info", engine_->execution_note());
+    rank_.link.SendLog("info", engine_->execution_note());
   }
-  for (int i = 0; i < train_->sources() && !UsesLossMask(spec_); ++i) {
+  for (int i = 0; i < train_->sources() && !UsesLossMask(rank_.spec); ++i) {
     if (train_->source(i).has_mask()) {
-      link_.SendLog("info", absl::StrCat(train_->source(i).path(), ": task: ", spec_.task(),
-                                         " trains on all tokens; the loss mask counts with sft"));
+      rank_.link.SendLog("info",
+                         absl::StrCat(train_->source(i).path(), ": task: ", rank_.spec.task(),
+                                      " trains on all tokens; the loss mask counts with sft"));
     }
   }
   if (const kernels::AttentionEngines& attention = trainer_->program().attention();
@@ -463,10 +472,10 @@ void RankRun::Announce() {
         engine_->documents() ? absl::StrFormat("; within documents, %.0f %% of the causal pairs",
                                                100 * engine_->options().seen)
                              : "";
-    link_.SendLog("info", absl::StrCat("attention: forward ", attention.forward, ", backward ",
-                                       attention.backward, within));
+    rank_.link.SendLog("info", absl::StrCat("attention: forward ", attention.forward, ", backward ",
+                                            attention.backward, within));
   }
-  link_.SendLog(
+  rank_.link.SendLog(
       "info",
       absl::StrFormat("%s parameters, recipe %s (%s), %d rank%s over %s, %d tokens a step in "
                       "micro-batches of %d sequences, %s planned, from step %d",

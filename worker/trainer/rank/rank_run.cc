@@ -26,28 +26,29 @@ v1::TrainerExit RankRun::Run() {
   if (status.ok() && !done_) {
     status = Train();
   }
-  pulse_.Begin(Activity::kOther, "ending");
+  rank_.pulse.Begin(Activity::kOther, "ending");
   // Whatever this rank was doing: in a process with a GPU an internal error is the CUDA runtime's.
   if (cuda_ != nullptr && absl::IsInternal(status)) {
-    blame_ = v1::EXIT_REASON_DEVICE;
+    rank_.blame = v1::EXIT_REASON_DEVICE;
   }
   v1::TrainerExit exit;
-  exit.set_reason(status.ok() ? outcome_ : blame_);
+  exit.set_reason(status.ok() ? outcome_ : rank_.blame);
   exit.set_message(std::string(status.message()));
   // The steps of a trial are not the job's.
   exit.set_step(trainer_ == nullptr || trying_ ? 0 : trainer_->step());
   exit.set_checkpoint_step(committed_step_);
-  SetTime(*exit.mutable_time(), clock_.Now());
+  SetTime(*exit.mutable_time(), rank_.clock.Now());
   for (const Decision& decision : decisions_) {
     ToProto(decision, *exit.add_decisions());
   }
   if (!status.ok()) {
-    link_.SendLog("error", std::string(status.message()));
+    rank_.link.SendLog("error", std::string(status.message()));
   }
   // On several GPUs a rank that fails, or whose peers do not part, is broken: freeing its memory
   // could wait for kernels that wait for peers. RunRank leaves that to the end of the process.
-  broken_ = cuda_ != nullptr && task_.world_size() > 1 && Bound() && !(status.ok() && Part().ok());
-  link_.SendExit(exit);
+  broken_ =
+      cuda_ != nullptr && rank_.task.world_size() > 1 && Bound() && !(status.ok() && Part().ok());
+  rank_.link.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");
   return exit;
 }
@@ -80,21 +81,22 @@ int64_t RankRun::MemoryInUse() {
 }
 
 absl::Status RankRun::Train() {
-  link_.SendPhase("training");
-  pulse_.Begin(Activity::kPreparing, "the first step");
-  while (!done_ && trainer_->step() < spec_.train().steps()) {
+  rank_.link.SendPhase("training");
+  rank_.pulse.Begin(Activity::kPreparing, "the first step");
+  while (!done_ && trainer_->step() < rank_.spec.train().steps()) {
     HEARTH_RETURN_IF_ERROR(OneStep());
   }
   HEARTH_RETURN_IF_ERROR(DataDamage());
   if (data_check_ != nullptr && !data_check_->done()) {
-    link_.SendLog("warning", "the training is over before all files of its data could be verified");
+    rank_.link.SendLog("warning",
+                       "the training is over before all files of its data could be verified");
   }
   if (writer_ == nullptr) {
     return absl::OkStatus();
   }
-  pulse_.Begin(Activity::kOther, "saving");
-  blame_ = v1::EXIT_REASON_IO;
-  link_.SendPhase("saving");
+  rank_.pulse.Begin(Activity::kOther, "saving");
+  rank_.blame = v1::EXIT_REASON_IO;
+  rank_.link.SendPhase("saving");
   // A run that ends at the step it resumed from has nothing new to save.
   const bool resumed_here = resumed_.has_value() && resumed_->meta.step == trainer_->step();
   if (submitted_step_ != trainer_->step() && !resumed_here) {
@@ -103,38 +105,17 @@ absl::Status RankRun::Train() {
   return TakeCheckpoints(true);
 }
 
-ControlRequests RankRun::TakeControl() {
-  uint64_t bits = link_.TakeControl();
-  if (signals_ != nullptr) {
-    bits |= signals_->exchange(0);
-  }
-  const auto has = [bits](v1::ControlBit bit) { return (bits >> bit & 1) != 0; };
-  return {has(v1::CONTROL_BIT_SAVE), has(v1::CONTROL_BIT_PAUSE), has(v1::CONTROL_BIT_STOP)};
-}
-
-absl::Status RankRun::Blame(const absl::Status& status) {
-  const absl::StatusCode code = status.code();
-  if (code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kOutOfRange) {
-    blame_ = v1::EXIT_REASON_BAD_DATA;
-  } else if (code == absl::StatusCode::kUnavailable ||
-             code == absl::StatusCode::kDeadlineExceeded) {
-    blame_ = v1::EXIT_REASON_COMM;
-  } else {
-    blame_ = engine_->on_gpu() ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_INTERNAL;
-  }
-  return status;
-}
-
 bool RankRun::Pauses(int64_t step) const {
   const bool evaluates =
-      validation_ != nullptr && (step == 1 || Due(step, spec_.train().eval_every()));
-  return evaluates || evaluations_.Due(step) || Due(step, spec_.checkpoint().every_steps());
+      validation_ != nullptr && (step == 1 || rank_.Due(step, rank_.spec.train().eval_every()));
+  return evaluates || evaluations_.Due(step) ||
+         rank_.Due(step, rank_.spec.checkpoint().every_steps());
 }
 
 absl::Status RankRun::DataDamage() {
   absl::Status found = data_check_ == nullptr ? absl::OkStatus() : data_check_->status();
   if (!found.ok()) {
-    blame_ = v1::EXIT_REASON_BAD_DATA;
+    rank_.blame = v1::EXIT_REASON_BAD_DATA;
   }
   return found;
 }
@@ -143,13 +124,13 @@ absl::Status RankRun::OneStep() {
   HEARTH_RETURN_IF_ERROR(DataDamage());
   // A save, a pause or a stop waits until the steps in flight are collected. So do evaluations and
   // checkpoints, which look at the weights of one step.
-  const bool stops = asked_.save || asked_.pause || asked_.stop || Pauses(trainer_->launched());
+  const bool stops = controls_.pending() || Pauses(trainer_->launched());
   const bool drain =
-      trainer_->in_flight() > 0 && (stops || trainer_->launched() >= spec_.train().steps());
+      trainer_->in_flight() > 0 && (stops || trainer_->launched() >= rank_.spec.train().steps());
   if (!drain) {
-    const absl::Status launched = trainer_->Launch(TakeControl());
+    const absl::Status launched = trainer_->Launch(controls_.Take());
     if (!launched.ok()) {
-      return Blame(launched);
+      return rank_.Blame(launched);
     }
     // The device always has a next step to go on with: the numbers of a step are read once lag()
     // more are launched.
@@ -159,18 +140,16 @@ absl::Status RankRun::OneStep() {
   }
   absl::StatusOr<StepResult> result = trainer_->Collect();
   if (!result.ok()) {
-    return Blame(result.status());
+    return rank_.Blame(result.status());
   }
   // From here to the next launch this rank waits for the worker, the disk and its peers.
-  const Pulse::Scope between(pulse_, Activity::kOther, "between two steps");
+  const Pulse::Scope between(rank_.pulse, Activity::kOther, "between two steps");
   // These are the maxima over all ranks (ReduceStepSums), so all ranks act on them after the same
   // step.
-  asked_.save |= result->control.save;
-  asked_.pause |= result->control.pause;
-  asked_.stop |= result->control.stop;
+  controls_.Agreed(result->control);
   NoteDecisions(result->decisions);
   if (result->stops) {
-    blame_ = v1::EXIT_REASON_NUMERICAL;
+    rank_.blame = v1::EXIT_REASON_NUMERICAL;
     return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
   }
   // Refused: the weights are those of the step before, so nothing is evaluated, saved or reported.
@@ -191,71 +170,74 @@ absl::Status RankRun::OneStep() {
 }
 
 void RankRun::NoteResumed(int64_t step) {
-  if (std::exchange(stepped_, true) || !resumed_.has_value() || !leader_) {
+  if (std::exchange(stepped_, true) || !resumed_.has_value() || !rank_.leader) {
     return;
   }
-  resume_time_ = clock_.Monotonic() - started_;
-  link_.SendLog("info", absl::StrFormat("resumed: step %d is done %.2f s after this trainer began",
-                                        step, absl::ToDoubleSeconds(resume_time_)));
+  resume_time_ = rank_.clock.Monotonic() - started_;
+  rank_.link.SendLog(
+      "info", absl::StrFormat("resumed: step %d is done %.2f s after this trainer began", step,
+                              absl::ToDoubleSeconds(resume_time_)));
 }
 
 void RankRun::NoteDecisions(std::vector<Decision>& decisions) {
-  if (!leader_) {
+  if (!rank_.leader) {
     return;
   }
   for (Decision& decision : decisions) {
-    link_.SendLog(decision.cause == Verdict::kGood ? "info" : "warning", DecisionText(decision));
+    rank_.link.SendLog(decision.cause == Verdict::kGood ? "info" : "warning",
+                       DecisionText(decision));
     decisions_.push_back(std::move(decision));
   }
 }
 
 absl::Status RankRun::Act(StepResult& result) {
-  const ControlRequests asked = std::exchange(asked_, ControlRequests{});
+  const ControlRequests asked = controls_.TakeAgreed();
   const bool leave = asked.stop || asked.pause;
-  if (leave && result.step < spec_.train().steps()) {
+  if (leave && result.step < rank_.spec.train().steps()) {
     // Train() writes the checkpoint on the way out.
     outcome_ = asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
     done_ = true;
     return absl::OkStatus();
   }
-  const int64_t every = spec_.checkpoint().every_steps();
-  if (writer_ != nullptr && (asked.save || Due(result.step, every))) {
-    const absl::Duration start = clock_.Monotonic();
-    blame_ = v1::EXIT_REASON_IO;
+  const int64_t every = rank_.spec.checkpoint().every_steps();
+  if (writer_ != nullptr && (asked.save || rank_.Due(result.step, every))) {
+    const absl::Duration start = rank_.clock.Monotonic();
+    rank_.blame = v1::EXIT_REASON_IO;
     // A checkpoint that somebody asked for, and the last one, wait for the disk; periodic ones are
     // skipped.
-    const bool needed = asked.save || result.step == spec_.train().steps();
+    const bool needed = asked.save || result.step == rank_.spec.train().steps();
     HEARTH_ASSIGN_OR_RETURN(const bool ready, WritersReady(needed));
     if (ready) {
       HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
     } else {
       ++skipped_checkpoints_;
-      link_.SendLog("warning",
-                    absl::StrFormat("no checkpoint of step %d: the one before is still being "
-                                    "written; checkpoint.every_steps %d is too often for this disk",
-                                    result.step, every));
+      rank_.link.SendLog(
+          "warning",
+          absl::StrFormat("no checkpoint of step %d: the one before is still being "
+                          "written; checkpoint.every_steps %d is too often for this disk",
+                          result.step, every));
     }
-    result.report.set_checkpoint_seconds(absl::ToDoubleSeconds(clock_.Monotonic() - start));
+    result.report.set_checkpoint_seconds(absl::ToDoubleSeconds(rank_.clock.Monotonic() - start));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
   // The first step too, so that a run shows where it began.
-  if (validation_ == nullptr || (step != 1 && !Due(step, spec_.train().eval_every()))) {
+  if (validation_ == nullptr || (step != 1 && !rank_.Due(step, rank_.spec.train().eval_every()))) {
     return std::nullopt;
   }
-  link_.SendPhase("evaluating");
+  rank_.link.SendPhase("evaluating");
   absl::StatusOr<double> loss = trainer_->Evaluate();
   if (!loss.ok()) {
-    return Blame(loss.status());
+    return rank_.Blame(loss.status());
   }
   validation_loss_ = *loss;
   validated_step_ = step;
-  if (leader_) {
-    link_.SendLog("info", absl::StrFormat("step %d: held-out loss %.4f", step, *loss));
+  if (rank_.leader) {
+    rank_.link.SendLog("info", absl::StrFormat("step %d: held-out loss %.4f", step, *loss));
   }
-  link_.SendPhase("training");
+  rank_.link.SendPhase("training");
   return std::optional<double>(*loss);
 }
 
@@ -263,35 +245,35 @@ absl::Status RankRun::AskIfDue(int64_t step, v1::StepReport& report) {
   if (!evaluations_.Due(step)) {
     return absl::OkStatus();
   }
-  link_.SendPhase("evaluating");
-  const absl::Status asked = evaluations_.Ask(*trainer_, step, clock_, report);
+  rank_.link.SendPhase("evaluating");
+  const absl::Status asked = evaluations_.Ask(*trainer_, step, rank_.clock, report);
   if (!asked.ok()) {
-    return Blame(asked);
+    return rank_.Blame(asked);
   }
   for (const v1::EvaluationResult& result : report.evaluations()) {
-    if (leader_) {
-      link_.SendLog("info", absl::StrCat("step ", step, ": ", spec::EvaluationText(result)));
+    if (rank_.leader) {
+      rank_.link.SendLog("info", absl::StrCat("step ", step, ": ", spec::EvaluationText(result)));
     }
   }
-  link_.SendPhase("training");
+  rank_.link.SendPhase("training");
   return absl::OkStatus();
 }
 
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
   compute_times_.Add(result.compute_seconds);
-  const absl::Duration now = clock_.Monotonic();
+  const absl::Duration now = rank_.clock.Monotonic();
   // From every rank: by these times the coordinator finds the one that the others wait for.
   if (now - last_progress_ >= absl::Seconds(1)) {
     last_progress_ = now;
-    link_.SendProgress(result.step, compute_times_.Median());
+    rank_.link.SendProgress(result.step, compute_times_.Median());
   }
-  if (!leader_) {
+  if (!rank_.leader) {
     return;
   }
   v1::StepReport report = result.report;
-  report.set_epoch(task_.epoch());
+  report.set_epoch(rank_.task.epoch());
   report.set_step(result.step);
-  SetTime(*report.mutable_time(), clock_.Now());
+  SetTime(*report.mutable_time(), rank_.clock.Now());
   report.set_loss(result.facts.loss);
   report.set_grad_norm(result.facts.grad_norm);
   const double seconds = report.step_seconds();
@@ -309,7 +291,7 @@ void RankRun::Report(const StepResult& result, std::optional<double> validation_
   if (result.counted) {
     AddTensorStats(*engine_, report);
   }
-  link_.SendStep(report);
+  rank_.link.SendStep(report);
 }
 
 std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
@@ -323,15 +305,15 @@ std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
 
 CheckpointContent RankRun::Content() {
   RunIdentity identity;
-  identity.job_id = task_.job_id();
-  identity.epoch = task_.epoch();
+  identity.job_id = rank_.task.job_id();
+  identity.epoch = rank_.task.epoch();
   // A loss of an earlier step is not that of these weights.
   identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
   identity.tokenizer_from = TokenizerFolder(*train_);
   identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
   CheckpointContent content =
-      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity);
-  content.sharded.store = &link_;
+      MakeCheckpointContent(*engine_, *trainer_, batch_, rank_.task.world_size(), identity);
+  content.sharded.store = &rank_.link;
   content.reader = reader_.get();
   return content;
 }
@@ -342,8 +324,8 @@ absl::Status RankRun::StartWriter() {
     HEARTH_ASSIGN_OR_RETURN(reader_, DeviceReader::New(*engine_));
     hooks = reader_->hooks();
   }
-  writer_ = std::make_unique<BackgroundWriter>(env_, clock_, task_.checkpoint_dir(),
-                                               prune_ ? spec_.checkpoint().keep_last() : 0,
+  writer_ = std::make_unique<BackgroundWriter>(rank_.env, rank_.clock, rank_.task.checkpoint_dir(),
+                                               prune_ ? rank_.spec.checkpoint().keep_last() : 0,
                                                std::move(hooks));
   writer_->Reserve(Content());
   return absl::OkStatus();
@@ -358,7 +340,7 @@ absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
   if (shards_ > 1) {
     const absl::Status agreed = comm_->AllReduceMax(absl::MakeSpan(&busy, 1));
     if (!agreed.ok()) {
-      return Blame(agreed);
+      return rank_.Blame(agreed);
     }
   }
   return busy == 0;
@@ -367,7 +349,7 @@ absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
 absl::Status RankRun::SubmitCheckpoint() {
   submitted_step_ = trainer_->step();
   if (const absl::Status whole = trainer_->CompleteWeights(); !whole.ok()) {
-    return Blame(whole);
+    return rank_.Blame(whole);
   }
   HEARTH_RETURN_IF_ERROR(writer_->Submit(Content()));
   // The next step may run, but its update must not overwrite what is still being copied.
@@ -381,7 +363,7 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
   while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
     const absl::Status& newest = newest_checkpoint_ = done->status();
     lacking_ = newest.ok() ? 0 : lacking_ + 1;
-    if (newest.ok() && leader_) {
+    if (newest.ok() && rank_.leader) {
       AnnounceCheckpoint(**done);
     }
     if (newest.ok()) {
@@ -390,12 +372,12 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
     // Rank 0 hears what the other ranks could not write, and the checkpoint before still stands.
     // Trouble of several checkpoints in a row does not pass by itself.
     const bool passing =
-        shards_ > 1 && (!leader_ || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
+        shards_ > 1 && (!rank_.leader || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
     if (!passing) {
-      blame_ = v1::EXIT_REASON_IO;
+      rank_.blame = v1::EXIT_REASON_IO;
       return Annotate(newest, "checkpoint");
     }
-    link_.SendLog("error", absl::StrCat("no checkpoint: ", newest.message()));
+    rank_.link.SendLog("error", absl::StrCat("no checkpoint: ", newest.message()));
   }
   // A run does not end well without its last checkpoint, even if that failure was logged before.
   return wait ? newest_checkpoint_ : absl::OkStatus();
@@ -403,14 +385,14 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
 
 void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {
   committed_step_ = committed.step;
-  link_.SendCheckpoint(MakeAnnouncement(committed));
-  link_.SendLog("info",
-                absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
-                                committed.path, FormatBytes(committed.bytes), committed.seconds));
+  rank_.link.SendCheckpoint(MakeAnnouncement(committed));
+  rank_.link.SendLog(
+      "info", absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
+                              committed.path, FormatBytes(committed.bytes), committed.seconds));
   if (committed.stood_still) {
-    link_.SendLog("warning",
-                  "training stood still while the checkpoint was written: there is too "
-                  "little memory for a snapshot of it");
+    rank_.link.SendLog("warning",
+                       "training stood still while the checkpoint was written: there is too "
+                       "little memory for a snapshot of it");
   }
 }
 

@@ -2,7 +2,6 @@
 // the steps and the end.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,10 +21,11 @@
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/guard/ladder.h"
 #include "worker/trainer/guard/recipe_trial.h"
-#include "worker/trainer/pulse/pulse.h"
+#include "worker/trainer/rank/controls.h"
 #include "worker/trainer/rank/device_reader.h"
 #include "worker/trainer/rank/evaluations.h"
 #include "worker/trainer/rank/rank.h"
+#include "worker/trainer/rank/rank_context.h"
 #include "worker/trainer/rank/trial_run.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/recent_times.h"
@@ -36,18 +36,12 @@ namespace hearth::trainer {
 class RankRun {
  public:
   explicit RankRun(const RankOptions& options)
-      : link_(*options.link),
-        env_(*options.env),
-        clock_(*options.clock),
-        signals_(options.signals),
+      : rank_(options),
+        controls_(*options.link, options.signals),
         prune_(options.prune_checkpoints),
         started_(options.clock->Monotonic()),
-        pulse_(options.pulse == nullptr ? unwatched_ : *options.pulse),
         dump_gradients_(options.dump_gradients),
-        verified_folder_(options.verified_folder),
-        task_(options.link->task()),
-        spec_(task_.spec()),
-        leader_(task_.rank() == 0) {}
+        verified_folder_(options.verified_folder) {}
 
   v1::TrainerExit Run();
   // After Run(): kernels of a communicator may wait for peers for ever, and so would whoever frees
@@ -69,7 +63,7 @@ class RankRun {
   // training if that takes long.
   absl::Status VerifyModel();
   void StartDataCheck();
-  // What it has found so far; sets blame_.
+  // What it has found so far; sets the blame.
   absl::Status DataDamage();
   FileVerifier Verifier() const;
   absl::Status OpenCheckpoint();
@@ -82,7 +76,7 @@ class RankRun {
   absl::Status Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
   absl::Status OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
   absl::Status CheckSameStart();
-  // Before the first step of a job with precision.trial: spec_ gets the recipe that the trial chose
+  // Before the first step of a job with precision.trial: the job gets the recipe that the trial chose
   // or chooses here. Sets done_ when the run is over with it.
   absl::Status ChooseRecipe();
   absl::Status HoldTrial(Trial& trial);
@@ -103,8 +97,6 @@ class RankRun {
   absl::Status OneStep();
   // Whether something looks at the weights after `step` before the next may be launched.
   bool Pauses(int64_t step) const;
-  // Sets blame_ by the kind of error; returns it.
-  absl::Status Blame(const absl::Status& status);
   // What follows from a good step with nothing in flight: the run ends, or a checkpoint begins.
   absl::Status Act(StepResult& result);
   // Logs what was decided and keeps it for the next report.
@@ -112,7 +104,6 @@ class RankRun {
   absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
   // train.evaluations; results go to `report` and the log.
   absl::Status AskIfDue(int64_t step, v1::StepReport& report);
-  ControlRequests TakeControl();
   // Name of what a step ran in.
   std::string_view RecipeOf(const spec::StepFormat& format) const;
   void Report(const StepResult& result, std::optional<double> validation_loss);
@@ -131,26 +122,13 @@ class RankRun {
   absl::Status TakeCheckpoints(bool wait);
   void AnnounceCheckpoint(const CommittedCheckpoint& committed);
 
-  bool Due(int64_t step, int64_t every) const {
-    return step == spec_.train().steps() || (every > 0 && step % every == 0);
-  }
-
-  Link& link_;
-  Env& env_;
-  Clock& clock_;
-  std::atomic<uint64_t>* signals_;
+  RankContext rank_;
+  Controls controls_;
   const bool prune_;
   const absl::Duration started_;
-  Pulse unwatched_;
-  Pulse& pulse_;
   const std::string dump_gradients_;
   const std::string verified_folder_;
-  const v1::Task& task_;
-  v1::JobSpec spec_;
-  const bool leader_;
 
-  // The one to blame for an error of the present stage.
-  v1::ExitReason blame_ = v1::EXIT_REASON_INTERNAL;
   v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
   bool done_ = false;
   bool broken_ = false;
@@ -173,7 +151,6 @@ class RankRun {
   int64_t memory_in_use_ = 0;
   double flops_per_token_ = 0;
   double peak_flops_ = 0;            // dense BF16 of the GPU; 0 = not known
-  ControlRequests asked_;            // by any rank, not acted on yet
   std::vector<Decision> decisions_;  // not reported yet
 
   std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
