@@ -16,7 +16,6 @@
 #include "common/spec/recipe/trial_recipes.h"
 #include "kernels/gemm/native_error.h"
 #include "worker/trainer/checkpoint/hf_model.h"
-#include "worker/trainer/pulse/watched_collective.h"
 #include "worker/trainer/rank/agreement.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank_run.h"
@@ -69,7 +68,7 @@ absl::Status RankRun::Prepare() {
     HEARTH_RETURN_IF_ERROR(data_check_->Wait(kCheckPatience));
   }
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
-  HEARTH_RETURN_IF_ERROR(Meet());
+  HEARTH_RETURN_IF_ERROR(meeting_.Meet(cuda_.get()));
   HEARTH_RETURN_IF_ERROR(Agree());
   // After Agree: the runs of a trial take the batch and the shards of the job itself.
   HEARTH_RETURN_IF_ERROR(ChooseRecipe());
@@ -171,53 +170,6 @@ absl::StatusOr<int64_t> RankRun::PlanBytes() const {
                           : GpuMemoryBytes(*cuda_, rank_.task.world_size());
 }
 
-absl::Status RankRun::Meet() {
-  if (rank_.task.world_size() <= 1) {
-    comm_ = NewSoloCollective();
-    return absl::OkStatus();
-  }
-  rank_.link.SendPhase("rendezvous");
-  rank_.blame = v1::EXIT_REASON_COMM;
-  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Collective> connected, Connect());
-  comm_ = Watched(std::move(connected), rank_.pulse, rank_.clock);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<Collective>> RankRun::Connect() {
-  KeyValueStore* store = &rank_.link;
-  // The ranks of an epoch meet again after a trial. Keys of the first meeting are still in the
-  // store, so each later one has a prefix of its own.
-  if (meetings_++ > 0) {
-    meeting_store_ =
-        std::make_unique<PrefixedStore>(rank_.link, absl::StrCat("meeting/", meetings_, "/"));
-    store = meeting_store_.get();
-  }
-  const auto seconds = [](double given) { return absl::Seconds(given > 0 ? given : 60); };
-  const absl::Duration gather_timeout = seconds(rank_.task.gather_seconds());
-  const absl::Duration timeout = seconds(rank_.task.rendezvous_seconds());
-  if (cuda_ != nullptr) {
-    NcclOptions options;
-    options.rank = rank_.task.rank();
-    options.world_size = rank_.task.world_size();
-    options.cuda = cuda_.get();
-    options.host = rank_.task.advertise_host();
-    options.gather_timeout = gather_timeout;
-    options.rendezvous_timeout = timeout;
-    return NewNcclCollective(options, *store);
-  }
-  GlooOptions options;
-  options.rank = rank_.task.rank();
-  options.world_size = rank_.task.world_size();
-  options.advertise_host = rank_.task.advertise_host();
-  options.gather_timeout = gather_timeout;
-  options.rendezvous_timeout = timeout;
-  options.on_stranger = [this](std::string_view text) {
-    rank_.link.SendLog("warning", absl::StrCat("rendezvous: turned a stranger away: ",
-                                               absl::string_view(text.data(), text.size())));
-  };
-  return NewGlooCollective(options, *store);
-}
-
 // An open global batch stays what the run took at its beginning, whatever fits now, if it has a
 // sequence for every rank.
 void RankRun::KeepGlobalBatch() {
@@ -242,7 +194,7 @@ absl::Status RankRun::Agree() {
     parts.forms.push_back(rank_.spec);
   }
   parts.task = &rank_.task;
-  parts.comm = comm_.get();
+  parts.comm = &meeting_.comm();
   parts.resumed = resumed_.has_value() ? &*resumed_ : nullptr;
   // Shards first: how much memory a micro-batch leaves depends on how far the state is divided.
   rank_.blame = v1::EXIT_REASON_BAD_SPEC;
@@ -275,7 +227,7 @@ absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resu
     rank_.blame = v1::EXIT_REASON_BAD_DATA;
     HEARTH_ASSIGN_OR_RETURN(options.engine.seen, train_->SeenShare());
   }
-  options.trainer.comm = comm_.get();
+  options.trainer.comm = &meeting_.comm();
   options.trainer.train = train_.get();
   options.trainer.validation = validation_.get();
   options.trainer.clock = &rank_.clock;
@@ -303,7 +255,7 @@ absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resu
   HEARTH_RETURN_IF_ERROR(CloseSession());
   rank_.link.SendPhase(trying_ ? "trial" : "loading");
   options.engine.no_native_blocks = std::string(opened.message());
-  options.trainer.comm = comm_.get();
+  options.trainer.comm = &meeting_.comm();
   rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   return OpenSession(options, engine_, trainer_, rank_.blame);
 }
@@ -315,15 +267,15 @@ absl::Status RankRun::ChooseRecipe() {
   // A rank that passes the trial over takes part in none of its collectives, so all must agree.
   rank_.blame = v1::EXIT_REASON_COMM;
   const bool counts = rank_.spec.precision().has_trial();
-  HEARTH_RETURN_IF_ERROR(
-      CheckSame(*comm_, "some ranks pass precision.trial over, others do not", counts ? 1 : 0));
+  HEARTH_RETURN_IF_ERROR(CheckSame(
+      meeting_.comm(), "some ranks pass precision.trial over, others do not", counts ? 1 : 0));
   if (!counts) {
     return absl::OkStatus();
   }
   Trial trial(rank_.spec, TrialMadeWith(rank_.spec, rank_.task.world_size(), shards_, micro_batch_),
               trial_before_);
-  HEARTH_RETURN_IF_ERROR(
-      CheckSame(*comm_, "ranks know of different runs of the trial", trial.state().runs_size()));
+  HEARTH_RETURN_IF_ERROR(CheckSame(meeting_.comm(), "ranks know of different runs of the trial",
+                                   trial.state().runs_size()));
   if (trial.decided() && rank_.leader) {
     rank_.link.SendLog("info", absl::StrCat("decided before: ", trial.state().text()));
   }
@@ -334,7 +286,7 @@ absl::Status RankRun::ChooseRecipe() {
   trial_ = trial.state();
   rank_.spec = spec::InRecipe(rank_.spec, trial_->chosen());
   rank_.blame = v1::EXIT_REASON_COMM;
-  return CheckSame(*comm_, "ranks have chosen different recipes",
+  return CheckSame(meeting_.comm(), "ranks have chosen different recipes",
                    spec::FindRecipe(rank_.spec.precision().recipe()) - spec::Recipes().data());
 }
 
@@ -391,12 +343,12 @@ absl::Status RankRun::CloseTrialRun() {
 }
 
 absl::Status RankRun::CloseSession() {
-  if (cuda_ != nullptr && comm_->world_size() > 1) {
+  if (cuda_ != nullptr && meeting_.comm().world_size() > 1) {
     // Peers may have the engine's memory mapped until their communicators are gone, which they are
     // when all have met again.
     rank_.blame = v1::EXIT_REASON_COMM;
     HEARTH_RETURN_IF_ERROR(Part());
-    HEARTH_RETURN_IF_ERROR(Meet());
+    HEARTH_RETURN_IF_ERROR(meeting_.Meet(cuda_.get()));
   }
   trainer_.reset();
   engine_.reset();
@@ -406,7 +358,7 @@ absl::Status RankRun::CloseSession() {
 absl::Status RankRun::CheckSameStart() {
   rank_.blame = v1::EXIT_REASON_COMM;
   const absl::Status same =
-      CheckSame(*comm_, "ranks resume from different steps", trainer_->step());
+      CheckSame(meeting_.comm(), "ranks resume from different steps", trainer_->step());
   if (!absl::IsDataLoss(same)) {
     return same;
   }
@@ -451,7 +403,7 @@ void RankRun::Announce() {
   info.set_recipe_execution(std::string(spec::ExecutionName(engine_->execution())));
   info.set_deterministic(cuda_ == nullptr || cuda_->options().deterministic);
   info.set_planned_bytes(engine_->plan().arena_bytes());
-  info.set_comm(std::string(comm_->transport()));
+  info.set_comm(std::string(meeting_.comm().transport()));
   info.set_start_step(trainer_->step());
   info.set_flops_per_token(flops_per_token_);
   info.set_device(rank_.task.device());

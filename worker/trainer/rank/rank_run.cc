@@ -55,15 +55,15 @@ v1::TrainerExit RankRun::Run() {
 
 bool RankRun::Bound() const {
   // Between two engines peers that have not parted yet may have the first one's memory mapped.
-  return comm_ != nullptr || engine_ != nullptr;
+  return meeting_.met() || engine_ != nullptr;
 }
 
 absl::Status RankRun::Part() {
   // Peers may hold this rank's memory mapped until their communicators are gone, and those wait for
   // the graphs that hold their operations.
-  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
+  HEARTH_RETURN_IF_ERROR(meeting_.comm().Barrier());
   trainer_.reset();
-  comm_.reset();
+  meeting_.Leave();
   return absl::OkStatus();
 }
 
@@ -338,7 +338,7 @@ absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
   int32_t busy = writer_->CanBegin() ? 0 : 1;
   // A divided checkpoint needs a piece from each rank, so all begin one or none does.
   if (shards_ > 1) {
-    const absl::Status agreed = comm_->AllReduceMax(absl::MakeSpan(&busy, 1));
+    const absl::Status agreed = meeting_.comm().AllReduceMax(absl::MakeSpan(&busy, 1));
     if (!agreed.ok()) {
       return rank_.Blame(agreed);
     }

@@ -15,8 +15,6 @@
 #include "kernels/cuda/context.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
-#include "worker/trainer/comm/collective.h"
-#include "worker/trainer/comm/prefixed_store.h"
 #include "worker/trainer/data/background_check.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/guard/ladder.h"
@@ -24,6 +22,7 @@
 #include "worker/trainer/rank/controls.h"
 #include "worker/trainer/rank/device_reader.h"
 #include "worker/trainer/rank/evaluations.h"
+#include "worker/trainer/rank/meeting.h"
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/rank_context.h"
 #include "worker/trainer/rank/trial_run.h"
@@ -51,12 +50,9 @@ class RankRun {
  private:
   // Whether something binds the ranks of several GPUs to one another.
   bool Bound() const;
-  // Ends it, on all of them together. Expects comm_.
+  // Ends it, on all of them together. They have met.
   absl::Status Part();
   absl::Status Prepare();
-  // May be called again once the communicator of before is gone.
-  absl::Status Meet();
-  absl::StatusOr<std::unique_ptr<Collective>> Connect();
   void KeepGlobalBatch();
   absl::Status Agree();
   // data.verify. The model is read right away, so it is verified first; the data is verified during
@@ -154,9 +150,7 @@ class RankRun {
   std::vector<Decision> decisions_;  // not reported yet
 
   std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
-  int meetings_ = 0;
-  std::unique_ptr<PrefixedStore> meeting_store_;  // of the last one, if it was not the first
-  std::unique_ptr<Collective> comm_;
+  Meeting meeting_{rank_};
   std::unique_ptr<Loader> train_;
   std::unique_ptr<Loader> validation_;
   Evaluations evaluations_;
