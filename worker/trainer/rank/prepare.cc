@@ -23,24 +23,12 @@
 #include "worker/trainer/rank/state.h"
 
 namespace hearth::trainer {
-namespace {
-
-// A job waits this long for its data to be verified. Then it begins, and ends if a file turns out
-// to be damaged.
-constexpr absl::Duration kCheckPatience = absl::Seconds(5);
-
-// Jobs that are older than the field have no value.
-bool Verifies(const v1::JobSpec& spec) {
-  return !spec.data().has_verify() || spec.data().verify();
-}
-
-}  // namespace
 
 absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.start"));
   rank_.link.SendPhase("loading");
   rank_.blame = v1::EXIT_REASON_BAD_DATA;
-  HEARTH_RETURN_IF_ERROR(VerifyModel());
+  HEARTH_RETURN_IF_ERROR(data_.VerifyModel());
   const absl::Status complete =
       CompleteSpec(rank_.spec, rank_.env,
                    rank_.task.resume_path().empty() ? facts::Tokenizers::kCompare
@@ -49,24 +37,16 @@ absl::Status RankRun::Prepare() {
     rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   }
   HEARTH_RETURN_IF_ERROR(complete);
-  HEARTH_ASSIGN_OR_RETURN(train_, OpenLoader(rank_.spec, rank_.spec.data().train(),
-                                             rank_.spec.data().shuffle(), rank_.env));
-  if (rank_.spec.data().validation_size() > 0) {
-    HEARTH_ASSIGN_OR_RETURN(
-        validation_, OpenLoader(rank_.spec, rank_.spec.data().validation(), false, rank_.env));
-  }
-  HEARTH_ASSIGN_OR_RETURN(evaluations_,
-                          Evaluations::Open(rank_.spec, TokenizerFolder(*train_), rank_.env));
+  HEARTH_RETURN_IF_ERROR(data_.Open());
+  HEARTH_RETURN_IF_ERROR(
+      evaluations_.Open(data_.validation() != nullptr, data_.tokenizer_folder()));
   // In the background, beside what follows.
-  StartDataCheck();
+  data_.StartCheck();
   // What can fail on one rank alone comes before the rendezvous: its peers would wait for it.
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
   HEARTH_RETURN_IF_ERROR(RecallTrial());
   HEARTH_RETURN_IF_ERROR(OpenDevice());
-  if (data_check_ != nullptr) {
-    rank_.blame = v1::EXIT_REASON_BAD_DATA;
-    HEARTH_RETURN_IF_ERROR(data_check_->Wait(kCheckPatience));
-  }
+  HEARTH_RETURN_IF_ERROR(data_.AwaitCheck());
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(meeting_.Meet(cuda_.get()));
   HEARTH_RETURN_IF_ERROR(Agree());
@@ -89,36 +69,6 @@ absl::Status RankRun::Prepare() {
     Announce();
   }
   return absl::OkStatus();
-}
-
-FileVerifier RankRun::Verifier() const {
-  // The disk is seldom faster than so many cores hash.
-  return FileVerifier(verified_folder_, std::clamp(rank_.task.threads(), 1, 4), rank_.env,
-                      rank_.clock);
-}
-
-absl::Status RankRun::VerifyModel() {
-  if (!rank_.spec.model().has_from() || !rank_.task.resume_path().empty() ||
-      !Verifies(rank_.spec)) {
-    return absl::OkStatus();
-  }
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
-                          RecordedModelFiles(rank_.env, rank_.spec.model().from()));
-  return Verifier().Verify(files);
-}
-
-void RankRun::StartDataCheck() {
-  if (!Verifies(rank_.spec)) {
-    return;
-  }
-  std::vector<RecordedFile> files = train_->RecordedFiles();
-  if (validation_ != nullptr) {
-    const std::vector<RecordedFile> more = validation_->RecordedFiles();
-    files.insert(files.end(), more.begin(), more.end());
-  }
-  if (!files.empty()) {
-    data_check_ = std::make_unique<BackgroundCheck>(Verifier(), std::move(files), rank_.clock);
-  }
 }
 
 absl::Status RankRun::OpenCheckpoint() {
@@ -225,11 +175,11 @@ absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resu
   options.engine.shards = shards_;
   if (spec.data().attention() == "document") {
     rank_.blame = v1::EXIT_REASON_BAD_DATA;
-    HEARTH_ASSIGN_OR_RETURN(options.engine.seen, train_->SeenShare());
+    HEARTH_ASSIGN_OR_RETURN(options.engine.seen, data_.train().SeenShare());
   }
   options.trainer.comm = &meeting_.comm();
-  options.trainer.train = train_.get();
-  options.trainer.validation = validation_.get();
+  options.trainer.train = &data_.train();
+  options.trainer.validation = data_.validation();
   options.trainer.clock = &rank_.clock;
   options.trainer.batch = batch_;
   options.trainer.pulse = &rank_.pulse;
@@ -327,7 +277,7 @@ absl::StatusOr<TrialRunResult> RankRun::TryRecipe(const std::string& recipe) {
                                   absl::StrCat("precision.trial: ", recipe)));
   TrialRunOptions options;
   options.steps = rank_.spec.precision().trial().steps();
-  options.evaluates = validation_ != nullptr;
+  options.evaluates = data_.validation() != nullptr;
   options.recipe = recipe;
   options.link = rank_.leader ? &rank_.link : nullptr;
   options.take_control = [this] { return controls_.Take(); };
@@ -411,10 +361,10 @@ void RankRun::Announce() {
   if (!engine_->execution_note().empty()) {
     rank_.link.SendLog("info", engine_->execution_note());
   }
-  for (int i = 0; i < train_->sources() && !UsesLossMask(rank_.spec); ++i) {
-    if (train_->source(i).has_mask()) {
+  for (int i = 0; i < data_.train().sources() && !UsesLossMask(rank_.spec); ++i) {
+    if (data_.train().source(i).has_mask()) {
       rank_.link.SendLog("info",
-                         absl::StrCat(train_->source(i).path(), ": task: ", rank_.spec.task(),
+                         absl::StrCat(data_.train().source(i).path(), ": task: ", rank_.spec.task(),
                                       " trains on all tokens; the loss mask counts with sft"));
     }
   }

@@ -12,7 +12,6 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/fault/fault.h"
-#include "common/spec/evaluation/evaluation_table.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank.h"
@@ -86,11 +85,8 @@ absl::Status RankRun::Train() {
   while (!done_ && trainer_->step() < rank_.spec.train().steps()) {
     HEARTH_RETURN_IF_ERROR(OneStep());
   }
-  HEARTH_RETURN_IF_ERROR(DataDamage());
-  if (data_check_ != nullptr && !data_check_->done()) {
-    rank_.link.SendLog("warning",
-                       "the training is over before all files of its data could be verified");
-  }
+  HEARTH_RETURN_IF_ERROR(data_.Damage());
+  data_.NoteUnverified();
   if (writer_ == nullptr) {
     return absl::OkStatus();
   }
@@ -106,22 +102,11 @@ absl::Status RankRun::Train() {
 }
 
 bool RankRun::Pauses(int64_t step) const {
-  const bool evaluates =
-      validation_ != nullptr && (step == 1 || rank_.Due(step, rank_.spec.train().eval_every()));
-  return evaluates || evaluations_.Due(step) ||
-         rank_.Due(step, rank_.spec.checkpoint().every_steps());
-}
-
-absl::Status RankRun::DataDamage() {
-  absl::Status found = data_check_ == nullptr ? absl::OkStatus() : data_check_->status();
-  if (!found.ok()) {
-    rank_.blame = v1::EXIT_REASON_BAD_DATA;
-  }
-  return found;
+  return evaluations_.Due(step) || rank_.Due(step, rank_.spec.checkpoint().every_steps());
 }
 
 absl::Status RankRun::OneStep() {
-  HEARTH_RETURN_IF_ERROR(DataDamage());
+  HEARTH_RETURN_IF_ERROR(data_.Damage());
   // A save, a pause or a stop waits until the steps in flight are collected. So do evaluations and
   // checkpoints, which look at the weights of one step.
   const bool stops = controls_.pending() || Pauses(trainer_->launched());
@@ -160,8 +145,8 @@ absl::Status RankRun::OneStep() {
   std::optional<double> validation_loss;
   // With steps in flight the weights are already those of a later step.
   if (trainer_->in_flight() == 0) {
-    HEARTH_ASSIGN_OR_RETURN(validation_loss, EvaluateIfDue(result->step));
-    HEARTH_RETURN_IF_ERROR(AskIfDue(result->step, result->report));
+    HEARTH_ASSIGN_OR_RETURN(validation_loss, evaluations_.EvaluateIfDue(*trainer_, result->step));
+    HEARTH_RETURN_IF_ERROR(evaluations_.AskIfDue(*trainer_, result->step, result->report));
     HEARTH_RETURN_IF_ERROR(Act(*result));
   }
   NoteResumed(result->step);
@@ -222,43 +207,6 @@ absl::Status RankRun::Act(StepResult& result) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
-  // The first step too, so that a run shows where it began.
-  if (validation_ == nullptr || (step != 1 && !rank_.Due(step, rank_.spec.train().eval_every()))) {
-    return std::nullopt;
-  }
-  rank_.link.SendPhase("evaluating");
-  absl::StatusOr<double> loss = trainer_->Evaluate();
-  if (!loss.ok()) {
-    return rank_.Blame(loss.status());
-  }
-  validation_loss_ = *loss;
-  validated_step_ = step;
-  if (rank_.leader) {
-    rank_.link.SendLog("info", absl::StrFormat("step %d: held-out loss %.4f", step, *loss));
-  }
-  rank_.link.SendPhase("training");
-  return std::optional<double>(*loss);
-}
-
-absl::Status RankRun::AskIfDue(int64_t step, v1::StepReport& report) {
-  if (!evaluations_.Due(step)) {
-    return absl::OkStatus();
-  }
-  rank_.link.SendPhase("evaluating");
-  const absl::Status asked = evaluations_.Ask(*trainer_, step, rank_.clock, report);
-  if (!asked.ok()) {
-    return rank_.Blame(asked);
-  }
-  for (const v1::EvaluationResult& result : report.evaluations()) {
-    if (rank_.leader) {
-      rank_.link.SendLog("info", absl::StrCat("step ", step, ": ", spec::EvaluationText(result)));
-    }
-  }
-  rank_.link.SendPhase("training");
-  return absl::OkStatus();
-}
-
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
   compute_times_.Add(result.compute_seconds);
   const absl::Duration now = rank_.clock.Monotonic();
@@ -308,8 +256,8 @@ CheckpointContent RankRun::Content() {
   identity.job_id = rank_.task.job_id();
   identity.epoch = rank_.task.epoch();
   // A loss of an earlier step is not that of these weights.
-  identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
-  identity.tokenizer_from = TokenizerFolder(*train_);
+  identity.validation_loss = evaluations_.LossOf(trainer_->step());
+  identity.tokenizer_from = data_.tokenizer_folder();
   identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
   CheckpointContent content =
       MakeCheckpointContent(*engine_, *trainer_, batch_, rank_.task.world_size(), identity);

@@ -15,13 +15,12 @@
 #include "kernels/cuda/context.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
-#include "worker/trainer/data/background_check.h"
-#include "worker/trainer/data/loader.h"
 #include "worker/trainer/guard/ladder.h"
 #include "worker/trainer/guard/recipe_trial.h"
 #include "worker/trainer/rank/controls.h"
 #include "worker/trainer/rank/device_reader.h"
-#include "worker/trainer/rank/evaluations.h"
+#include "worker/trainer/rank/evaluation_duty.h"
+#include "worker/trainer/rank/job_data.h"
 #include "worker/trainer/rank/meeting.h"
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/rank_context.h"
@@ -40,7 +39,7 @@ class RankRun {
         prune_(options.prune_checkpoints),
         started_(options.clock->Monotonic()),
         dump_gradients_(options.dump_gradients),
-        verified_folder_(options.verified_folder) {}
+        data_(rank_, options.verified_folder) {}
 
   v1::TrainerExit Run();
   // After Run(): kernels of a communicator may wait for peers for ever, and so would whoever frees
@@ -55,13 +54,6 @@ class RankRun {
   absl::Status Prepare();
   void KeepGlobalBatch();
   absl::Status Agree();
-  // data.verify. The model is read right away, so it is verified first; the data is verified during
-  // training if that takes long.
-  absl::Status VerifyModel();
-  void StartDataCheck();
-  // What it has found so far; sets the blame.
-  absl::Status DataDamage();
-  FileVerifier Verifier() const;
   absl::Status OpenCheckpoint();
   // What earlier runs of precision.trial found. A job that began without a trial gets none later.
   absl::Status RecallTrial();
@@ -97,9 +89,6 @@ class RankRun {
   absl::Status Act(StepResult& result);
   // Logs what was decided and keeps it for the next report.
   void NoteDecisions(std::vector<Decision>& decisions);
-  absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
-  // train.evaluations; results go to `report` and the log.
-  absl::Status AskIfDue(int64_t step, v1::StepReport& report);
   // Name of what a step ran in.
   std::string_view RecipeOf(const spec::StepFormat& format) const;
   void Report(const StepResult& result, std::optional<double> validation_loss);
@@ -123,7 +112,6 @@ class RankRun {
   const bool prune_;
   const absl::Duration started_;
   const std::string dump_gradients_;
-  const std::string verified_folder_;
 
   v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
   bool done_ = false;
@@ -137,8 +125,6 @@ class RankRun {
   absl::Status newest_checkpoint_;  // of those that are done
   static constexpr int kLackingMax = 3;  // checkpoints in a row without some part end a run
   int lacking_ = 0;                      // of those that are done, since the last good one
-  double validation_loss_ = 0;           // the last one measured, at validated_step_
-  int64_t validated_step_ = 0;
   absl::Duration last_progress_ = -absl::InfiniteDuration();
   RecentTimes compute_times_;
 
@@ -151,10 +137,8 @@ class RankRun {
 
   std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
   Meeting meeting_{rank_};
-  std::unique_ptr<Loader> train_;
-  std::unique_ptr<Loader> validation_;
-  Evaluations evaluations_;
-  std::unique_ptr<BackgroundCheck> data_check_;  // null: nothing is to be verified
+  JobData data_;
+  EvaluationDuty evaluations_{rank_};
   std::optional<LoadedCheckpoint> resumed_;
   int32_t shards_ = 1;  // among which masters and optimizer state are divided
   int64_t micro_batch_ = 0;
