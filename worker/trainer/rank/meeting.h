@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/context.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/prefixed_store.h"
 #include "worker/trainer/rank/rank_context.h"
@@ -18,10 +17,10 @@ class Meeting {
   // `rank` outlives it.
   explicit Meeting(RankContext& rank) : rank_(rank) {}
 
-  // Ranks with GPUs meet over NCCL, others over Gloo; a single rank meets nobody. `cuda`: this
-  // rank's GPU, which outlives the communicator; null: the CPU. May be called again after Leave().
+  // Ranks with GPUs meet over NCCL, others over Gloo; a single rank meets nobody. The device is
+  // open. May be called again after Leave().
   // Errors: those of NewNcclCollective and NewGlooCollective; sets rank.blame.
-  absl::Status Meet(kernels::CudaContext* cuda);
+  absl::Status Meet();
   // Frees the communicator. Graphs that hold its operations must be gone.
   void Leave() { comm_.reset(); }
 
@@ -30,7 +29,7 @@ class Meeting {
   Collective& comm() const { return *comm_; }
 
  private:
-  absl::StatusOr<std::unique_ptr<Collective>> Connect(kernels::CudaContext* cuda);
+  absl::StatusOr<std::unique_ptr<Collective>> Connect();
 
   RankContext& rank_;
   int meetings_ = 0;

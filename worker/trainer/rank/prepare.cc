@@ -14,12 +14,10 @@
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/trial_recipes.h"
-#include "kernels/gemm/native_error.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/rank/agreement.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank_run.h"
-#include "worker/trainer/rank/session.h"
 #include "worker/trainer/rank/state.h"
 
 namespace hearth::trainer {
@@ -48,7 +46,7 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(OpenDevice());
   HEARTH_RETURN_IF_ERROR(data_.AwaitCheck());
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
-  HEARTH_RETURN_IF_ERROR(meeting_.Meet(cuda_.get()));
+  HEARTH_RETURN_IF_ERROR(meeting_.Meet());
   HEARTH_RETURN_IF_ERROR(Agree());
   // After Agree: the runs of a trial take the batch and the shards of the job itself.
   HEARTH_RETURN_IF_ERROR(ChooseRecipe());
@@ -56,12 +54,13 @@ absl::Status RankRun::Prepare() {
     return absl::OkStatus();
   }
   rank_.link.SendPhase("loading");
-  HEARTH_RETURN_IF_ERROR(Open(rank_.spec, resumed_.has_value() ? &*resumed_ : nullptr));
+  HEARTH_RETURN_IF_ERROR(session_.Open(rank_.spec, RankSession::Purpose::kJob,
+                                       resumed_.has_value() ? &*resumed_ : nullptr));
   // Each rank falls back by itself from a checkpoint that it cannot read. Ranks that came to
   // different ones must not train on together.
   HEARTH_RETURN_IF_ERROR(CheckSameStart());
   // Rank 0 writes what all ranks have alike; with a divided optimizer each writes its own part.
-  if (rank_.leader || shards_ > 1) {
+  if (rank_.leader || rank_.agreed.shards > 1) {
     HEARTH_RETURN_IF_ERROR(StartWriter());
   }
   if (rank_.leader) {
@@ -111,13 +110,13 @@ absl::Status RankRun::OpenDevice() {
   }
   rank_.blame = v1::EXIT_REASON_DEVICE;
   HEARTH_ASSIGN_OR_RETURN(
-      cuda_, OpenGpu(rank_.task.device(), rank_.spec.train().deterministic() == "true"));
+      rank_.cuda, OpenGpu(rank_.task.device(), rank_.spec.train().deterministic() == "true"));
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> RankRun::PlanBytes() const {
-  return cuda_ == nullptr ? CpuMemoryBytes(rank_.task.world_size())
-                          : GpuMemoryBytes(*cuda_, rank_.task.world_size());
+  return rank_.cuda == nullptr ? CpuMemoryBytes(rank_.task.world_size())
+                               : GpuMemoryBytes(*rank_.cuda, rank_.task.world_size());
 }
 
 // An open global batch stays what the run took at its beginning, whatever fits now, if it has a
@@ -149,65 +148,14 @@ absl::Status RankRun::Agree() {
   // Shards first: how much memory a micro-batch leaves depends on how far the state is divided.
   rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   HEARTH_ASSIGN_OR_RETURN(parts.plan_bytes, PlanBytes());
-  HEARTH_ASSIGN_OR_RETURN(shards_, AgreeOnShards(parts, rank_.blame));
-  HEARTH_ASSIGN_OR_RETURN(micro_batch_, AgreeOnMicroBatch(parts, shards_, rank_.blame));
+  HEARTH_ASSIGN_OR_RETURN(rank_.agreed.shards, AgreeOnShards(parts, rank_.blame));
+  HEARTH_ASSIGN_OR_RETURN(rank_.agreed.micro_batch,
+                          AgreeOnMicroBatch(parts, rank_.agreed.shards, rank_.blame));
   rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   HEARTH_ASSIGN_OR_RETURN(
-      batch_, spec::ResolveBatchPlan(rank_.spec, micro_batch_, rank_.task.world_size()));
+      rank_.agreed.batch,
+      spec::ResolveBatchPlan(rank_.spec, rank_.agreed.micro_batch, rank_.task.world_size()));
   return absl::OkStatus();
-}
-
-absl::Status RankRun::Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
-  HEARTH_RETURN_IF_ERROR(OpenEngine(spec, resumed));
-  rank_.pulse.Restart(trainer_->step());
-  return absl::OkStatus();
-}
-
-absl::Status RankRun::OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resumed) {
-  rank_.pulse.Begin(Activity::kOther, "loading");
-  SessionOptions options;
-  options.engine.spec = spec;
-  options.engine.micro_batch = micro_batch_;
-  options.engine.threads = std::max(1, rank_.task.threads());
-  options.engine.cuda = cuda_.get();
-  options.engine.world_size = std::max(1, rank_.task.world_size());
-  options.engine.rank = rank_.task.rank();
-  options.engine.shards = shards_;
-  if (spec.data().attention() == "document") {
-    rank_.blame = v1::EXIT_REASON_BAD_DATA;
-    HEARTH_ASSIGN_OR_RETURN(options.engine.seen, data_.train().SeenShare());
-  }
-  options.trainer.comm = &meeting_.comm();
-  options.trainer.train = &data_.train();
-  options.trainer.validation = data_.validation();
-  options.trainer.clock = &rank_.clock;
-  options.trainer.batch = batch_;
-  options.trainer.pulse = &rank_.pulse;
-  options.trainer.dump_gradients = trying_ ? "" : dump_gradients_;
-  options.env = &rank_.env;
-  options.link = &rank_.link;
-  options.resumed = resumed;
-  rank_.blame = v1::EXIT_REASON_BAD_SPEC;
-  const absl::Status opened = OpenSession(options, engine_, trainer_, rank_.blame);
-  // All ranks have GPUs and libraries of one kind, so the library refuses a product to all of them
-  // or to none. Any other failure may be this rank's alone or have spoilt the device, and ends the
-  // run. If ranks differ all the same, those that go on meet a deadline where they wait for peers.
-  const spec::Recipe* recipe = spec::FindRecipe(spec.precision().recipe());
-  const bool native_or_nothing =
-      recipe->on_cuda == spec::Execution::kEmulated && !spec.precision().emulate();
-  if (!kernels::IsNativeGemmError(opened) || !absl::IsUnimplemented(opened) || native_or_nothing) {
-    return opened;
-  }
-  rank_.link.SendLog("warning",
-                     absl::StrCat("going on without block-scaled matrix units, as a product "
-                                  "failed on them: ",
-                                  opened.message()));
-  HEARTH_RETURN_IF_ERROR(CloseSession());
-  rank_.link.SendPhase(trying_ ? "trial" : "loading");
-  options.engine.no_native_blocks = std::string(opened.message());
-  options.trainer.comm = &meeting_.comm();
-  rank_.blame = v1::EXIT_REASON_BAD_SPEC;
-  return OpenSession(options, engine_, trainer_, rank_.blame);
 }
 
 absl::Status RankRun::ChooseRecipe() {
@@ -222,7 +170,9 @@ absl::Status RankRun::ChooseRecipe() {
   if (!counts) {
     return absl::OkStatus();
   }
-  Trial trial(rank_.spec, TrialMadeWith(rank_.spec, rank_.task.world_size(), shards_, micro_batch_),
+  Trial trial(rank_.spec,
+              TrialMadeWith(rank_.spec, rank_.task.world_size(), rank_.agreed.shards,
+                            rank_.agreed.micro_batch),
               trial_before_);
   HEARTH_RETURN_IF_ERROR(CheckSame(meeting_.comm(), "ranks know of different runs of the trial",
                                    trial.state().runs_size()));
@@ -247,7 +197,7 @@ absl::Status RankRun::HoldTrial(Trial& trial) {
   while (!trial.decided() && !done_) {
     HEARTH_ASSIGN_OR_RETURN(const TrialRunResult result, TryRecipe(trial.next()));
     HEARTH_RETURN_IF_ERROR(TakeTrialRun(result, trial));
-    HEARTH_RETURN_IF_ERROR(CloseTrialRun());
+    HEARTH_RETURN_IF_ERROR(session_.Close());
   }
   return absl::OkStatus();
 }
@@ -271,44 +221,25 @@ absl::Status RankRun::TakeTrialRun(const TrialRunResult& result, Trial& trial) {
 }
 
 absl::StatusOr<TrialRunResult> RankRun::TryRecipe(const std::string& recipe) {
-  trying_ = true;
   rank_.link.SendPhase("trial");
-  HEARTH_RETURN_IF_ERROR(Annotate(Open(spec::InRecipe(rank_.spec, recipe), nullptr),
-                                  absl::StrCat("precision.trial: ", recipe)));
+  HEARTH_RETURN_IF_ERROR(Annotate(
+      session_.Open(spec::InRecipe(rank_.spec, recipe), RankSession::Purpose::kTrial, nullptr),
+      absl::StrCat("precision.trial: ", recipe)));
   TrialRunOptions options;
   options.steps = rank_.spec.precision().trial().steps();
   options.evaluates = data_.validation() != nullptr;
   options.recipe = recipe;
   options.link = rank_.leader ? &rank_.link : nullptr;
   options.take_control = [this] { return controls_.Take(); };
-  absl::StatusOr<TrialRunResult> result = RunTrial(*trainer_, options);
+  absl::StatusOr<TrialRunResult> result = RunTrial(session_.trainer(), options);
   rank_.pulse.Begin(Activity::kOther, "ending a run of the trial");
   return result.ok() ? std::move(result) : rank_.Blame(result.status());
-}
-
-absl::Status RankRun::CloseTrialRun() {
-  HEARTH_RETURN_IF_ERROR(CloseSession());
-  trying_ = false;
-  return absl::OkStatus();
-}
-
-absl::Status RankRun::CloseSession() {
-  if (cuda_ != nullptr && meeting_.comm().world_size() > 1) {
-    // Peers may have the engine's memory mapped until their communicators are gone, which they are
-    // when all have met again.
-    rank_.blame = v1::EXIT_REASON_COMM;
-    HEARTH_RETURN_IF_ERROR(Part());
-    HEARTH_RETURN_IF_ERROR(meeting_.Meet(cuda_.get()));
-  }
-  trainer_.reset();
-  engine_.reset();
-  return absl::OkStatus();
 }
 
 absl::Status RankRun::CheckSameStart() {
   rank_.blame = v1::EXIT_REASON_COMM;
   const absl::Status same =
-      CheckSame(meeting_.comm(), "ranks resume from different steps", trainer_->step());
+      CheckSame(meeting_.comm(), "ranks resume from different steps", session_.trainer().step());
   if (!absl::IsDataLoss(same)) {
     return same;
   }
@@ -330,36 +261,38 @@ void RankRun::WarnIfNotExact() {
     }
   };
   differs("the number of ranks", meta.world_size, rank_.task.world_size());
-  differs("the micro-batch size", meta.micro_batch_size, micro_batch_);
-  differs("the global batch in tokens", meta.global_batch_tokens, batch_.global_tokens());
+  differs("the micro-batch size", meta.micro_batch_size, rank_.agreed.micro_batch);
+  differs("the global batch in tokens", meta.global_batch_tokens,
+          rank_.agreed.batch.global_tokens());
   for (const std::string& difference :
-       PlanDifferences(meta.plans_json, *engine_, rank_.task.world_size())) {
+       PlanDifferences(meta.plans_json, session_.engine(), rank_.task.world_size())) {
     rank_.link.SendLog("warning", absl::StrCat("resume is not bit-exact: ", difference));
   }
 }
 
 void RankRun::Announce() {
-  flops_per_token_ = spec::FlopsPerToken(engine_->shape(), rank_.spec.data().sequence_length());
-  if (cuda_ != nullptr) {
-    const spec::GpuRow* row = spec::FindGpu(cuda_->gpu().name);
+  flops_per_token_ =
+      spec::FlopsPerToken(session_.engine().shape(), rank_.spec.data().sequence_length());
+  if (rank_.cuda != nullptr) {
+    const spec::GpuRow* row = spec::FindGpu(rank_.cuda->gpu().name);
     peak_flops_ = row == nullptr ? 0 : row->bf16_flops();
   }
   v1::RunInfo info;
-  info.set_parameters(spec::CountParameters(engine_->shape()));
-  info.set_micro_batch_size(static_cast<int32_t>(micro_batch_));
+  info.set_parameters(spec::CountParameters(session_.engine().shape()));
+  info.set_micro_batch_size(static_cast<int32_t>(rank_.agreed.micro_batch));
   info.set_world_size(rank_.task.world_size());
-  info.set_global_batch_tokens(batch_.global_tokens());
-  info.set_recipe(std::string(engine_->recipe().name));
-  info.set_recipe_execution(std::string(spec::ExecutionName(engine_->execution())));
-  info.set_deterministic(cuda_ == nullptr || cuda_->options().deterministic);
-  info.set_planned_bytes(engine_->plan().arena_bytes());
+  info.set_global_batch_tokens(rank_.agreed.batch.global_tokens());
+  info.set_recipe(std::string(session_.engine().recipe().name));
+  info.set_recipe_execution(std::string(spec::ExecutionName(session_.engine().execution())));
+  info.set_deterministic(rank_.cuda == nullptr || rank_.cuda->options().deterministic);
+  info.set_planned_bytes(session_.engine().plan().arena_bytes());
   info.set_comm(std::string(meeting_.comm().transport()));
-  info.set_start_step(trainer_->step());
+  info.set_start_step(session_.trainer().step());
   info.set_flops_per_token(flops_per_token_);
   info.set_device(rank_.task.device());
   rank_.link.SendRunInfo(info);
-  if (!engine_->execution_note().empty()) {
-    rank_.link.SendLog("info", engine_->execution_note());
+  if (!session_.engine().execution_note().empty()) {
+    rank_.link.SendLog("info", session_.engine().execution_note());
   }
   for (int i = 0; i < data_.train().sources() && !UsesLossMask(rank_.spec); ++i) {
     if (data_.train().source(i).has_mask()) {
@@ -368,12 +301,13 @@ void RankRun::Announce() {
                                       " trains on all tokens; the loss mask counts with sft"));
     }
   }
-  if (const kernels::AttentionEngines& attention = trainer_->program().attention();
+  if (const kernels::AttentionEngines& attention = session_.trainer().program().attention();
       !attention.forward.empty()) {
     const std::string within =
-        engine_->documents() ? absl::StrFormat("; within documents, %.0f %% of the causal pairs",
-                                               100 * engine_->options().seen)
-                             : "";
+        session_.engine().documents()
+            ? absl::StrFormat("; within documents, %.0f %% of the causal pairs",
+                              100 * session_.engine().options().seen)
+            : "";
     rank_.link.SendLog("info", absl::StrCat("attention: forward ", attention.forward, ", backward ",
                                             attention.backward, within));
   }

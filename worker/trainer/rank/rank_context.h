@@ -3,15 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "common/io/env.h"
 #include "common/time/clock.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/trainer.pb.h"
+#include "kernels/cuda/context.h"
 #include "worker/trainer/link/link.h"
 #include "worker/trainer/pulse/pulse.h"
+#include "worker/trainer/rank/agreement.h"
 #include "worker/trainer/rank/rank.h"
 
 namespace hearth::trainer {
@@ -26,8 +28,7 @@ struct RankContext {
         pulse(options.pulse == nullptr ? unwatched : *options.pulse),
         task(options.link->task()),
         spec(task.spec()),
-        leader(task.rank() == 0),
-        on_gpu(absl::string_view(task.device()).substr(0, 4) == "cuda") {}
+        leader(task.rank() == 0) {}
   RankContext(const RankContext&) = delete;
   RankContext& operator=(const RankContext&) = delete;
 
@@ -46,7 +47,7 @@ struct RankContext {
                code == absl::StatusCode::kDeadlineExceeded) {
       blame = v1::EXIT_REASON_COMM;
     } else {
-      blame = on_gpu ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_INTERNAL;
+      blame = cuda != nullptr ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_INTERNAL;
     }
     return status;
   }
@@ -57,11 +58,12 @@ struct RankContext {
   Pulse unwatched;  // stands in where nobody watches
   Pulse& pulse;
   const v1::Task& task;
-  // The task's at first. RankRun completes it, and TrialDuty puts in the recipe that the trial
-  // chose; the other parts only read it.
+  // The task's at first. RankRun completes it and puts in the recipe that a trial chose; the parts
+  // only read it.
   v1::JobSpec spec;
-  const bool leader;  // rank 0
-  const bool on_gpu;  // the task's device is a GPU
+  const bool leader;                           // rank 0
+  std::unique_ptr<kernels::CudaContext> cuda;  // null: the CPU, or not opened yet
+  Agreed agreed;                               // complete once the ranks have agreed
   // The exit reason if the present stage fails. Each stage sets it when it begins.
   v1::ExitReason blame = v1::EXIT_REASON_INTERNAL;
 };

@@ -27,14 +27,14 @@ v1::TrainerExit RankRun::Run() {
   }
   rank_.pulse.Begin(Activity::kOther, "ending");
   // Whatever this rank was doing: in a process with a GPU an internal error is the CUDA runtime's.
-  if (cuda_ != nullptr && absl::IsInternal(status)) {
+  if (rank_.cuda != nullptr && absl::IsInternal(status)) {
     rank_.blame = v1::EXIT_REASON_DEVICE;
   }
   v1::TrainerExit exit;
   exit.set_reason(status.ok() ? outcome_ : rank_.blame);
   exit.set_message(std::string(status.message()));
   // The steps of a trial are not the job's.
-  exit.set_step(trainer_ == nullptr || trying_ ? 0 : trainer_->step());
+  exit.set_step(session_.JobStep());
   exit.set_checkpoint_step(committed_step_);
   SetTime(*exit.mutable_time(), rank_.clock.Now());
   for (const Decision& decision : decisions_) {
@@ -45,35 +45,22 @@ v1::TrainerExit RankRun::Run() {
   }
   // On several GPUs a rank that fails, or whose peers do not part, is broken: freeing its memory
   // could wait for kernels that wait for peers. RunRank leaves that to the end of the process.
-  broken_ =
-      cuda_ != nullptr && rank_.task.world_size() > 1 && Bound() && !(status.ok() && Part().ok());
+  broken_ = rank_.cuda != nullptr && rank_.task.world_size() > 1 && session_.Bound() &&
+            !(status.ok() && session_.Part().ok());
   rank_.link.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");
   return exit;
 }
 
-bool RankRun::Bound() const {
-  // Between two engines peers that have not parted yet may have the first one's memory mapped.
-  return meeting_.met() || engine_ != nullptr;
-}
-
-absl::Status RankRun::Part() {
-  // Peers may hold this rank's memory mapped until their communicators are gone, and those wait for
-  // the graphs that hold their operations.
-  HEARTH_RETURN_IF_ERROR(meeting_.comm().Barrier());
-  trainer_.reset();
-  meeting_.Leave();
-  return absl::OkStatus();
-}
-
 int64_t RankRun::MemoryInUse() {
-  if (cuda_ == nullptr) {
+  if (rank_.cuda == nullptr) {
     return ResidentBytes();
   }
   // After the first steps nothing takes memory any more; the driver is asked now and then.
   constexpr int64_t kEvery = 64;
   int64_t total = 0;
-  if (memory_asked_++ % kEvery < 2 && kernels::DeviceMemory(*cuda_, memory_free_, total).ok()) {
+  if (memory_asked_++ % kEvery < 2 &&
+      kernels::DeviceMemory(*rank_.cuda, memory_free_, total).ok()) {
     memory_in_use_ = total - memory_free_;
   }
   return memory_in_use_;
@@ -82,7 +69,7 @@ int64_t RankRun::MemoryInUse() {
 absl::Status RankRun::Train() {
   rank_.link.SendPhase("training");
   rank_.pulse.Begin(Activity::kPreparing, "the first step");
-  while (!done_ && trainer_->step() < rank_.spec.train().steps()) {
+  while (!done_ && session_.trainer().step() < rank_.spec.train().steps()) {
     HEARTH_RETURN_IF_ERROR(OneStep());
   }
   HEARTH_RETURN_IF_ERROR(data_.Damage());
@@ -94,8 +81,9 @@ absl::Status RankRun::Train() {
   rank_.blame = v1::EXIT_REASON_IO;
   rank_.link.SendPhase("saving");
   // A run that ends at the step it resumed from has nothing new to save.
-  const bool resumed_here = resumed_.has_value() && resumed_->meta.step == trainer_->step();
-  if (submitted_step_ != trainer_->step() && !resumed_here) {
+  const bool resumed_here =
+      resumed_.has_value() && resumed_->meta.step == session_.trainer().step();
+  if (submitted_step_ != session_.trainer().step() && !resumed_here) {
     HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
   }
   return TakeCheckpoints(true);
@@ -109,21 +97,21 @@ absl::Status RankRun::OneStep() {
   HEARTH_RETURN_IF_ERROR(data_.Damage());
   // A save, a pause or a stop waits until the steps in flight are collected. So do evaluations and
   // checkpoints, which look at the weights of one step.
-  const bool stops = controls_.pending() || Pauses(trainer_->launched());
-  const bool drain =
-      trainer_->in_flight() > 0 && (stops || trainer_->launched() >= rank_.spec.train().steps());
+  const bool stops = controls_.pending() || Pauses(session_.trainer().launched());
+  const bool drain = session_.trainer().in_flight() > 0 &&
+                     (stops || session_.trainer().launched() >= rank_.spec.train().steps());
   if (!drain) {
-    const absl::Status launched = trainer_->Launch(controls_.Take());
+    const absl::Status launched = session_.trainer().Launch(controls_.Take());
     if (!launched.ok()) {
       return rank_.Blame(launched);
     }
     // The device always has a next step to go on with: the numbers of a step are read once lag()
     // more are launched.
-    if (trainer_->in_flight() <= trainer_->lag()) {
+    if (session_.trainer().in_flight() <= session_.trainer().lag()) {
       return absl::OkStatus();
     }
   }
-  absl::StatusOr<StepResult> result = trainer_->Collect();
+  absl::StatusOr<StepResult> result = session_.trainer().Collect();
   if (!result.ok()) {
     return rank_.Blame(result.status());
   }
@@ -144,9 +132,10 @@ absl::Status RankRun::OneStep() {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
   std::optional<double> validation_loss;
   // With steps in flight the weights are already those of a later step.
-  if (trainer_->in_flight() == 0) {
-    HEARTH_ASSIGN_OR_RETURN(validation_loss, evaluations_.EvaluateIfDue(*trainer_, result->step));
-    HEARTH_RETURN_IF_ERROR(evaluations_.AskIfDue(*trainer_, result->step, result->report));
+  if (session_.trainer().in_flight() == 0) {
+    HEARTH_ASSIGN_OR_RETURN(validation_loss,
+                            evaluations_.EvaluateIfDue(session_.trainer(), result->step));
+    HEARTH_RETURN_IF_ERROR(evaluations_.AskIfDue(session_.trainer(), result->step, result->report));
     HEARTH_RETURN_IF_ERROR(Act(*result));
   }
   NoteResumed(result->step);
@@ -225,8 +214,8 @@ void RankRun::Report(const StepResult& result, std::optional<double> validation_
   report.set_loss(result.facts.loss);
   report.set_grad_norm(result.facts.grad_norm);
   const double seconds = report.step_seconds();
-  report.set_tokens_per_second(seconds > 0 ? static_cast<double>(batch_.global_tokens()) / seconds
-                                           : 0);
+  report.set_tokens_per_second(
+      seconds > 0 ? static_cast<double>(rank_.agreed.batch.global_tokens()) / seconds : 0);
   report.set_memory_bytes(MemoryInUse());
   report.set_mfu(peak_flops_ > 0 ? report.tokens_per_second() * flops_per_token_ / peak_flops_ : 0);
   if (validation_loss.has_value()) {
@@ -235,17 +224,17 @@ void RankRun::Report(const StepResult& result, std::optional<double> validation_
   report.set_skipped_checkpoints(skipped_checkpoints_);
   report.set_resume_seconds(absl::ToDoubleSeconds(resume_time_));
   report.set_recipe(std::string(RecipeOf(result.format)));
-  AddGuard(trainer_->ladder().counts(), decisions_, report);
+  AddGuard(session_.trainer().ladder().counts(), decisions_, report);
   if (result.counted) {
-    AddTensorStats(*engine_, report);
+    AddTensorStats(session_.engine(), report);
   }
   rank_.link.SendStep(report);
 }
 
 std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
-  const spec::PrecisionPlan& precision = engine_->precision();
+  const spec::PrecisionPlan& precision = session_.engine().precision();
   if (format.own() || !precision.quantised()) {
-    return engine_->recipe().name;
+    return session_.engine().recipe().name;
   }
   return format.format == spec::LayerFormat::kFallback ? precision.fallback->name
                                                        : spec::PlainRecipe().name;
@@ -256,11 +245,11 @@ CheckpointContent RankRun::Content() {
   identity.job_id = rank_.task.job_id();
   identity.epoch = rank_.task.epoch();
   // A loss of an earlier step is not that of these weights.
-  identity.validation_loss = evaluations_.LossOf(trainer_->step());
+  identity.validation_loss = evaluations_.LossOf(session_.trainer().step());
   identity.tokenizer_from = data_.tokenizer_folder();
   identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
-  CheckpointContent content =
-      MakeCheckpointContent(*engine_, *trainer_, batch_, rank_.task.world_size(), identity);
+  CheckpointContent content = MakeCheckpointContent(
+      session_.engine(), session_.trainer(), rank_.agreed.batch, rank_.task.world_size(), identity);
   content.sharded.store = &rank_.link;
   content.reader = reader_.get();
   return content;
@@ -268,8 +257,8 @@ CheckpointContent RankRun::Content() {
 
 absl::Status RankRun::StartWriter() {
   PinHooks hooks;
-  if (engine_->on_gpu()) {
-    HEARTH_ASSIGN_OR_RETURN(reader_, DeviceReader::New(*engine_));
+  if (rank_.cuda != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(reader_, DeviceReader::New(session_.engine()));
     hooks = reader_->hooks();
   }
   writer_ = std::make_unique<BackgroundWriter>(rank_.env, rank_.clock, rank_.task.checkpoint_dir(),
@@ -285,7 +274,7 @@ absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
   }
   int32_t busy = writer_->CanBegin() ? 0 : 1;
   // A divided checkpoint needs a piece from each rank, so all begin one or none does.
-  if (shards_ > 1) {
+  if (rank_.agreed.shards > 1) {
     const absl::Status agreed = meeting_.comm().AllReduceMax(absl::MakeSpan(&busy, 1));
     if (!agreed.ok()) {
       return rank_.Blame(agreed);
@@ -295,14 +284,14 @@ absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
 }
 
 absl::Status RankRun::SubmitCheckpoint() {
-  submitted_step_ = trainer_->step();
-  if (const absl::Status whole = trainer_->CompleteWeights(); !whole.ok()) {
+  submitted_step_ = session_.trainer().step();
+  if (const absl::Status whole = session_.trainer().CompleteWeights(); !whole.ok()) {
     return rank_.Blame(whole);
   }
   HEARTH_RETURN_IF_ERROR(writer_->Submit(Content()));
   // The next step may run, but its update must not overwrite what is still being copied.
   if (reader_ != nullptr) {
-    trainer_->HoldUpdate(reader_->updates_may_begin());
+    session_.trainer().HoldUpdate(reader_->updates_may_begin());
   }
   return absl::OkStatus();
 }
@@ -319,8 +308,8 @@ absl::Status RankRun::TakeCheckpoints(bool wait) {
     }
     // Rank 0 hears what the other ranks could not write, and the checkpoint before still stands.
     // Trouble of several checkpoints in a row does not pass by itself.
-    const bool passing =
-        shards_ > 1 && (!rank_.leader || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
+    const bool passing = rank_.agreed.shards > 1 &&
+                         (!rank_.leader || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
     if (!passing) {
       rank_.blame = v1::EXIT_REASON_IO;
       return Annotate(newest, "checkpoint");

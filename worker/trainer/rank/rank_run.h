@@ -11,8 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/spec/plan/batch.h"
-#include "kernels/cuda/context.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/guard/ladder.h"
@@ -24,8 +22,8 @@
 #include "worker/trainer/rank/meeting.h"
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/rank_context.h"
+#include "worker/trainer/rank/rank_session.h"
 #include "worker/trainer/rank/trial_run.h"
-#include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/recent_times.h"
 #include "worker/trainer/step/trainer.h"
 
@@ -38,8 +36,8 @@ class RankRun {
         controls_(*options.link, options.signals),
         prune_(options.prune_checkpoints),
         started_(options.clock->Monotonic()),
-        dump_gradients_(options.dump_gradients),
-        data_(rank_, options.verified_folder) {}
+        data_(rank_, options.verified_folder),
+        session_(rank_, meeting_, data_, options.dump_gradients) {}
 
   v1::TrainerExit Run();
   // After Run(): kernels of a communicator may wait for peers for ever, and so would whoever frees
@@ -47,10 +45,6 @@ class RankRun {
   bool broken() const { return broken_; }
 
  private:
-  // Whether something binds the ranks of several GPUs to one another.
-  bool Bound() const;
-  // Ends it, on all of them together. They have met.
-  absl::Status Part();
   absl::Status Prepare();
   void KeepGlobalBatch();
   absl::Status Agree();
@@ -59,10 +53,6 @@ class RankRun {
   absl::Status RecallTrial();
   absl::Status OpenDevice();
   absl::StatusOr<int64_t> PlanBytes() const;
-  // The engine and the trainer for `spec`; once more without block-scaled matrix units if a product
-  // fails on them.
-  absl::Status Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
-  absl::Status OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
   absl::Status CheckSameStart();
   // Before the first step of a job with precision.trial: the job gets the recipe that the trial chose
   // or chooses here. Sets done_ when the run is over with it.
@@ -70,9 +60,6 @@ class RankRun {
   absl::Status HoldTrial(Trial& trial);
   absl::StatusOr<TrialRunResult> TryRecipe(const std::string& recipe);
   absl::Status TakeTrialRun(const TrialRunResult& result, Trial& trial);
-  absl::Status CloseTrialRun();
-  // Engine and trainer away, on all ranks together; several GPUs meet again.
-  absl::Status CloseSession();
   // Says so when a resume cannot repeat the bits of the run before.
   void WarnIfNotExact();
   void Announce();
@@ -111,12 +98,10 @@ class RankRun {
   Controls controls_;
   const bool prune_;
   const absl::Duration started_;
-  const std::string dump_gradients_;
 
   v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
   bool done_ = false;
   bool broken_ = false;
-  bool trying_ = false;  // the steps are those of a trial
   int64_t committed_step_ = 0;
   int64_t submitted_step_ = 0;
   int64_t skipped_checkpoints_ = 0;
@@ -135,18 +120,13 @@ class RankRun {
   double peak_flops_ = 0;            // dense BF16 of the GPU; 0 = not known
   std::vector<Decision> decisions_;  // not reported yet
 
-  std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
   Meeting meeting_{rank_};
   JobData data_;
   EvaluationDuty evaluations_{rank_};
   std::optional<LoadedCheckpoint> resumed_;
-  int32_t shards_ = 1;  // among which masters and optimizer state are divided
-  int64_t micro_batch_ = 0;
-  spec::BatchPlan batch_;
   v1::PrecisionTrial trial_before_;          // of earlier trainers of this job
   std::optional<v1::PrecisionTrial> trial_;  // that decided for this job
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Trainer> trainer_;
+  RankSession session_;
   std::unique_ptr<DeviceReader> reader_;      // null: the CPU
   std::unique_ptr<BackgroundWriter> writer_;  // null: others write for this rank
 };
