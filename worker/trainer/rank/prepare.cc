@@ -59,10 +59,7 @@ absl::Status RankRun::Prepare() {
   // Each rank falls back by itself from a checkpoint that it cannot read. Ranks that came to
   // different ones must not train on together.
   HEARTH_RETURN_IF_ERROR(CheckSameStart());
-  // Rank 0 writes what all ranks have alike; with a divided optimizer each writes its own part.
-  if (rank_.leader || rank_.agreed.shards > 1) {
-    HEARTH_RETURN_IF_ERROR(StartWriter());
-  }
+  HEARTH_RETURN_IF_ERROR(checkpoints_.Start());
   if (rank_.leader) {
     WarnIfNotExact();
     Announce();

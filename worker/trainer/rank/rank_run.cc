@@ -35,7 +35,7 @@ v1::TrainerExit RankRun::Run() {
   exit.set_message(std::string(status.message()));
   // The steps of a trial are not the job's.
   exit.set_step(session_.JobStep());
-  exit.set_checkpoint_step(committed_step_);
+  exit.set_checkpoint_step(checkpoints_.committed_step());
   SetTime(*exit.mutable_time(), rank_.clock.Now());
   for (const Decision& decision : decisions_) {
     ToProto(decision, *exit.add_decisions());
@@ -74,19 +74,8 @@ absl::Status RankRun::Train() {
   }
   HEARTH_RETURN_IF_ERROR(data_.Damage());
   data_.NoteUnverified();
-  if (writer_ == nullptr) {
-    return absl::OkStatus();
-  }
-  rank_.pulse.Begin(Activity::kOther, "saving");
-  rank_.blame = v1::EXIT_REASON_IO;
-  rank_.link.SendPhase("saving");
-  // A run that ends at the step it resumed from has nothing new to save.
-  const bool resumed_here =
-      resumed_.has_value() && resumed_->meta.step == session_.trainer().step();
-  if (submitted_step_ != session_.trainer().step() && !resumed_here) {
-    HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
-  }
-  return TakeCheckpoints(true);
+  return checkpoints_.Finish(resumed_.has_value() ? std::optional(resumed_->meta.step)
+                                                  : std::nullopt);
 }
 
 bool RankRun::Pauses(int64_t step) const {
@@ -140,7 +129,7 @@ absl::Status RankRun::OneStep() {
   }
   NoteResumed(result->step);
   Report(*result, validation_loss);
-  return writer_ != nullptr ? TakeCheckpoints(false) : absl::OkStatus();
+  return checkpoints_.TakeFinished();
 }
 
 void RankRun::NoteResumed(int64_t step) {
@@ -173,27 +162,7 @@ absl::Status RankRun::Act(StepResult& result) {
     done_ = true;
     return absl::OkStatus();
   }
-  const int64_t every = rank_.spec.checkpoint().every_steps();
-  if (writer_ != nullptr && (asked.save || rank_.Due(result.step, every))) {
-    const absl::Duration start = rank_.clock.Monotonic();
-    rank_.blame = v1::EXIT_REASON_IO;
-    // A checkpoint that somebody asked for, and the last one, wait for the disk; periodic ones are
-    // skipped.
-    const bool needed = asked.save || result.step == rank_.spec.train().steps();
-    HEARTH_ASSIGN_OR_RETURN(const bool ready, WritersReady(needed));
-    if (ready) {
-      HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
-    } else {
-      ++skipped_checkpoints_;
-      rank_.link.SendLog(
-          "warning",
-          absl::StrFormat("no checkpoint of step %d: the one before is still being "
-                          "written; checkpoint.every_steps %d is too often for this disk",
-                          result.step, every));
-    }
-    result.report.set_checkpoint_seconds(absl::ToDoubleSeconds(rank_.clock.Monotonic() - start));
-  }
-  return absl::OkStatus();
+  return checkpoints_.SaveIfDue(result, asked.save);
 }
 
 void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
@@ -221,7 +190,7 @@ void RankRun::Report(const StepResult& result, std::optional<double> validation_
   if (validation_loss.has_value()) {
     report.set_validation_loss(*validation_loss);
   }
-  report.set_skipped_checkpoints(skipped_checkpoints_);
+  report.set_skipped_checkpoints(checkpoints_.skipped());
   report.set_resume_seconds(absl::ToDoubleSeconds(resume_time_));
   report.set_recipe(std::string(RecipeOf(result.format)));
   AddGuard(session_.trainer().ladder().counts(), decisions_, report);
@@ -240,7 +209,7 @@ std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
                                                        : spec::PlainRecipe().name;
 }
 
-CheckpointContent RankRun::Content() {
+RunIdentity RankRun::Identity() const {
   RunIdentity identity;
   identity.job_id = rank_.task.job_id();
   identity.epoch = rank_.task.epoch();
@@ -248,89 +217,7 @@ CheckpointContent RankRun::Content() {
   identity.validation_loss = evaluations_.LossOf(session_.trainer().step());
   identity.tokenizer_from = data_.tokenizer_folder();
   identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
-  CheckpointContent content = MakeCheckpointContent(
-      session_.engine(), session_.trainer(), rank_.agreed.batch, rank_.task.world_size(), identity);
-  content.sharded.store = &rank_.link;
-  content.reader = reader_.get();
-  return content;
-}
-
-absl::Status RankRun::StartWriter() {
-  PinHooks hooks;
-  if (rank_.cuda != nullptr) {
-    HEARTH_ASSIGN_OR_RETURN(reader_, DeviceReader::New(session_.engine()));
-    hooks = reader_->hooks();
-  }
-  writer_ = std::make_unique<BackgroundWriter>(rank_.env, rank_.clock, rank_.task.checkpoint_dir(),
-                                               prune_ ? rank_.spec.checkpoint().keep_last() : 0,
-                                               std::move(hooks));
-  writer_->Reserve(Content());
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
-  if (needed) {
-    writer_->AwaitIdle();
-  }
-  int32_t busy = writer_->CanBegin() ? 0 : 1;
-  // A divided checkpoint needs a piece from each rank, so all begin one or none does.
-  if (rank_.agreed.shards > 1) {
-    const absl::Status agreed = meeting_.comm().AllReduceMax(absl::MakeSpan(&busy, 1));
-    if (!agreed.ok()) {
-      return rank_.Blame(agreed);
-    }
-  }
-  return busy == 0;
-}
-
-absl::Status RankRun::SubmitCheckpoint() {
-  submitted_step_ = session_.trainer().step();
-  if (const absl::Status whole = session_.trainer().CompleteWeights(); !whole.ok()) {
-    return rank_.Blame(whole);
-  }
-  HEARTH_RETURN_IF_ERROR(writer_->Submit(Content()));
-  // The next step may run, but its update must not overwrite what is still being copied.
-  if (reader_ != nullptr) {
-    session_.trainer().HoldUpdate(reader_->updates_may_begin());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RankRun::TakeCheckpoints(bool wait) {
-  while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
-    const absl::Status& newest = newest_checkpoint_ = done->status();
-    lacking_ = newest.ok() ? 0 : lacking_ + 1;
-    if (newest.ok() && rank_.leader) {
-      AnnounceCheckpoint(**done);
-    }
-    if (newest.ok()) {
-      continue;
-    }
-    // Rank 0 hears what the other ranks could not write, and the checkpoint before still stands.
-    // Trouble of several checkpoints in a row does not pass by itself.
-    const bool passing = rank_.agreed.shards > 1 &&
-                         (!rank_.leader || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
-    if (!passing) {
-      rank_.blame = v1::EXIT_REASON_IO;
-      return Annotate(newest, "checkpoint");
-    }
-    rank_.link.SendLog("error", absl::StrCat("no checkpoint: ", newest.message()));
-  }
-  // A run does not end well without its last checkpoint, even if that failure was logged before.
-  return wait ? newest_checkpoint_ : absl::OkStatus();
-}
-
-void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {
-  committed_step_ = committed.step;
-  rank_.link.SendCheckpoint(MakeAnnouncement(committed));
-  rank_.link.SendLog(
-      "info", absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
-                              committed.path, FormatBytes(committed.bytes), committed.seconds));
-  if (committed.stood_still) {
-    rank_.link.SendLog("warning",
-                       "training stood still while the checkpoint was written: there is too "
-                       "little memory for a snapshot of it");
-  }
+  return identity;
 }
 
 v1::TrainerExit RunRank(const RankOptions& options) {

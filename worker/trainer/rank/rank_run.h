@@ -11,18 +11,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/guard/ladder.h"
 #include "worker/trainer/guard/recipe_trial.h"
+#include "worker/trainer/rank/checkpoint_duty.h"
 #include "worker/trainer/rank/controls.h"
-#include "worker/trainer/rank/device_reader.h"
 #include "worker/trainer/rank/evaluation_duty.h"
 #include "worker/trainer/rank/job_data.h"
 #include "worker/trainer/rank/meeting.h"
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/rank_context.h"
 #include "worker/trainer/rank/rank_session.h"
+#include "worker/trainer/rank/state.h"
 #include "worker/trainer/rank/trial_run.h"
 #include "worker/trainer/step/recent_times.h"
 #include "worker/trainer/step/trainer.h"
@@ -34,10 +34,11 @@ class RankRun {
   explicit RankRun(const RankOptions& options)
       : rank_(options),
         controls_(*options.link, options.signals),
-        prune_(options.prune_checkpoints),
         started_(options.clock->Monotonic()),
         data_(rank_, options.verified_folder),
-        session_(rank_, meeting_, data_, options.dump_gradients) {}
+        session_(rank_, meeting_, data_, options.dump_gradients),
+        checkpoints_(
+            rank_, meeting_, session_, options.prune_checkpoints, [this] { return Identity(); }) {}
 
   v1::TrainerExit Run();
   // After Run(): kernels of a communicator may wait for peers for ever, and so would whoever frees
@@ -79,37 +80,20 @@ class RankRun {
   // Name of what a step ran in.
   std::string_view RecipeOf(const spec::StepFormat& format) const;
   void Report(const StepResult& result, std::optional<double> validation_loss);
-  // What is to be written now.
-  CheckpointContent Content();
-  absl::Status SubmitCheckpoint();
-  // Whether the writers of all ranks can begin at once. With `needed` it waits until they can. All
-  // ranks that write call it together.
-  absl::StatusOr<bool> WritersReady(bool needed);
-  // Takes the memory for snapshots beside the first steps.
-  absl::Status StartWriter();
+  // Whose the weights are that a checkpoint is made of.
+  RunIdentity Identity() const;
   // After the first step of a resumed run.
   void NoteResumed(int64_t step);
-  // Announces finished checkpoints; with `wait`, also the one under way, which must succeed.
-  // Without, one that lacks a rank's part is only logged, up to kLackingMax in a row.
-  absl::Status TakeCheckpoints(bool wait);
-  void AnnounceCheckpoint(const CommittedCheckpoint& committed);
 
   RankContext rank_;
   Controls controls_;
-  const bool prune_;
   const absl::Duration started_;
 
   v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
   bool done_ = false;
   bool broken_ = false;
-  int64_t committed_step_ = 0;
-  int64_t submitted_step_ = 0;
-  int64_t skipped_checkpoints_ = 0;
   bool stepped_ = false;
-  absl::Duration resume_time_;      // from started_ to the end of the first step; 0 = not resumed
-  absl::Status newest_checkpoint_;  // of those that are done
-  static constexpr int kLackingMax = 3;  // checkpoints in a row without some part end a run
-  int lacking_ = 0;                      // of those that are done, since the last good one
+  absl::Duration resume_time_;  // from started_ to the end of the first step; 0 = not resumed
   absl::Duration last_progress_ = -absl::InfiniteDuration();
   RecentTimes compute_times_;
 
@@ -127,8 +111,7 @@ class RankRun {
   v1::PrecisionTrial trial_before_;          // of earlier trainers of this job
   std::optional<v1::PrecisionTrial> trial_;  // that decided for this job
   RankSession session_;
-  std::unique_ptr<DeviceReader> reader_;      // null: the CPU
-  std::unique_ptr<BackgroundWriter> writer_;  // null: others write for this rank
+  CheckpointDuty checkpoints_;
 };
 
 }  // namespace hearth::trainer
