@@ -1,5 +1,6 @@
 // A rank's life up to its first step.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,15 +43,17 @@ absl::Status RankRun::Prepare() {
   data_.StartCheck();
   // What can fail on one rank alone comes before the rendezvous: its peers would wait for it.
   HEARTH_RETURN_IF_ERROR(OpenCheckpoint());
-  HEARTH_RETURN_IF_ERROR(RecallTrial());
+  HEARTH_RETURN_IF_ERROR(trial_.Recall(resumed_.has_value() ? &*resumed_ : nullptr));
   HEARTH_RETURN_IF_ERROR(OpenDevice());
   HEARTH_RETURN_IF_ERROR(data_.AwaitCheck());
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(meeting_.Meet());
   HEARTH_RETURN_IF_ERROR(Agree());
   // After Agree: the runs of a trial take the batch and the shards of the job itself.
-  HEARTH_RETURN_IF_ERROR(ChooseRecipe());
-  if (done_) {
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<v1::ExitReason> left, trial_.Choose());
+  if (left.has_value()) {
+    outcome_ = *left;
+    done_ = true;
     return absl::OkStatus();
   }
   rank_.link.SendPhase("loading");
@@ -80,23 +83,6 @@ absl::Status RankRun::OpenCheckpoint() {
   HEARTH_ASSIGN_OR_RETURN(resumed_, LoadCheckpoint(rank_.env, candidates, rank_.spec.model()));
   for (const std::string& note : resumed_->notes) {
     rank_.link.SendLog("warning", note);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RankRun::RecallTrial() {
-  if (!rank_.spec.precision().has_trial()) {
-    return absl::OkStatus();
-  }
-  trial_before_ = rank_.task.trial();
-  if (!resumed_.has_value() || HasChosen(rank_.spec, trial_before_)) {
-    return absl::OkStatus();
-  }
-  HEARTH_ASSIGN_OR_RETURN(const std::optional<v1::PrecisionTrial> kept, TrialOf(resumed_->meta));
-  trial_before_ = kept.value_or(trial_before_);
-  if (!HasChosen(rank_.spec, trial_before_)) {
-    rank_.link.SendLog("warning", "precision.trial is passed over: the job has begun without one");
-    rank_.spec = spec::InRecipe(rank_.spec, rank_.spec.precision().recipe());
   }
   return absl::OkStatus();
 }
@@ -153,84 +139,6 @@ absl::Status RankRun::Agree() {
       rank_.agreed.batch,
       spec::ResolveBatchPlan(rank_.spec, rank_.agreed.micro_batch, rank_.task.world_size()));
   return absl::OkStatus();
-}
-
-absl::Status RankRun::ChooseRecipe() {
-  if (!rank_.task.spec().precision().has_trial()) {
-    return absl::OkStatus();
-  }
-  // A rank that passes the trial over takes part in none of its collectives, so all must agree.
-  rank_.blame = v1::EXIT_REASON_COMM;
-  const bool counts = rank_.spec.precision().has_trial();
-  HEARTH_RETURN_IF_ERROR(CheckSame(
-      meeting_.comm(), "some ranks pass precision.trial over, others do not", counts ? 1 : 0));
-  if (!counts) {
-    return absl::OkStatus();
-  }
-  Trial trial(rank_.spec,
-              TrialMadeWith(rank_.spec, rank_.task.world_size(), rank_.agreed.shards,
-                            rank_.agreed.micro_batch),
-              trial_before_);
-  HEARTH_RETURN_IF_ERROR(CheckSame(meeting_.comm(), "ranks know of different runs of the trial",
-                                   trial.state().runs_size()));
-  if (trial.decided() && rank_.leader) {
-    rank_.link.SendLog("info", absl::StrCat("decided before: ", trial.state().text()));
-  }
-  HEARTH_RETURN_IF_ERROR(HoldTrial(trial));
-  if (done_) {
-    return absl::OkStatus();
-  }
-  trial_ = trial.state();
-  rank_.spec = spec::InRecipe(rank_.spec, trial_->chosen());
-  rank_.blame = v1::EXIT_REASON_COMM;
-  return CheckSame(meeting_.comm(), "ranks have chosen different recipes",
-                   spec::FindRecipe(rank_.spec.precision().recipe()) - spec::Recipes().data());
-}
-
-absl::Status RankRun::HoldTrial(Trial& trial) {
-  if (rank_.leader && !trial.decided() && trial.state().runs().empty()) {
-    rank_.link.SendTrial(trial.state());
-  }
-  while (!trial.decided() && !done_) {
-    HEARTH_ASSIGN_OR_RETURN(const TrialRunResult result, TryRecipe(trial.next()));
-    HEARTH_RETURN_IF_ERROR(TakeTrialRun(result, trial));
-    HEARTH_RETURN_IF_ERROR(session_.Close());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RankRun::TakeTrialRun(const TrialRunResult& result, Trial& trial) {
-  controls_.Agreed({result.asked.save, false, false});
-  if (result.asked.stop || result.asked.pause) {
-    // Finished runs are with whoever started this; there is no step to save.
-    outcome_ = result.asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
-    done_ = true;
-  }
-  if (result.left) {
-    return absl::OkStatus();
-  }
-  rank_.blame = v1::EXIT_REASON_NUMERICAL;
-  HEARTH_RETURN_IF_ERROR(trial.Add(result.run));
-  if (rank_.leader) {
-    rank_.link.SendTrial(trial.state());
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<TrialRunResult> RankRun::TryRecipe(const std::string& recipe) {
-  rank_.link.SendPhase("trial");
-  HEARTH_RETURN_IF_ERROR(Annotate(
-      session_.Open(spec::InRecipe(rank_.spec, recipe), RankSession::Purpose::kTrial, nullptr),
-      absl::StrCat("precision.trial: ", recipe)));
-  TrialRunOptions options;
-  options.steps = rank_.spec.precision().trial().steps();
-  options.evaluates = data_.validation() != nullptr;
-  options.recipe = recipe;
-  options.link = rank_.leader ? &rank_.link : nullptr;
-  options.take_control = [this] { return controls_.Take(); };
-  absl::StatusOr<TrialRunResult> result = RunTrial(session_.trainer(), options);
-  rank_.pulse.Begin(Activity::kOther, "ending a run of the trial");
-  return result.ok() ? std::move(result) : rank_.Blame(result.status());
 }
 
 absl::Status RankRun::CheckSameStart() {

@@ -58,8 +58,8 @@ struct RankContext {
   Pulse unwatched;  // stands in where nobody watches
   Pulse& pulse;
   const v1::Task& task;
-  // The task's at first. RankRun completes it and puts in the recipe that a trial chose; the parts
-  // only read it.
+  // The task's at first. RankRun completes it, and TrialDuty puts in the recipe that the trial
+  // chose; the other parts only read it.
   v1::JobSpec spec;
   const bool leader;                           // rank 0
   std::unique_ptr<kernels::CudaContext> cuda;  // null: the CPU, or not opened yet

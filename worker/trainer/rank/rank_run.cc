@@ -216,7 +216,7 @@ RunIdentity RankRun::Identity() const {
   // A loss of an earlier step is not that of these weights.
   identity.validation_loss = evaluations_.LossOf(session_.trainer().step());
   identity.tokenizer_from = data_.tokenizer_folder();
-  identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
+  identity.trial = trial_.ChosenAsJson();
   return identity;
 }
 

@@ -13,7 +13,6 @@
 #include "absl/time/time.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/guard/ladder.h"
-#include "worker/trainer/guard/recipe_trial.h"
 #include "worker/trainer/rank/checkpoint_duty.h"
 #include "worker/trainer/rank/controls.h"
 #include "worker/trainer/rank/evaluation_duty.h"
@@ -23,7 +22,7 @@
 #include "worker/trainer/rank/rank_context.h"
 #include "worker/trainer/rank/rank_session.h"
 #include "worker/trainer/rank/state.h"
-#include "worker/trainer/rank/trial_run.h"
+#include "worker/trainer/rank/trial_duty.h"
 #include "worker/trainer/step/recent_times.h"
 #include "worker/trainer/step/trainer.h"
 
@@ -37,6 +36,7 @@ class RankRun {
         started_(options.clock->Monotonic()),
         data_(rank_, options.verified_folder),
         session_(rank_, meeting_, data_, options.dump_gradients),
+        trial_(rank_, meeting_, data_, session_, controls_),
         checkpoints_(
             rank_, meeting_, session_, options.prune_checkpoints, [this] { return Identity(); }) {}
 
@@ -50,17 +50,9 @@ class RankRun {
   void KeepGlobalBatch();
   absl::Status Agree();
   absl::Status OpenCheckpoint();
-  // What earlier runs of precision.trial found. A job that began without a trial gets none later.
-  absl::Status RecallTrial();
   absl::Status OpenDevice();
   absl::StatusOr<int64_t> PlanBytes() const;
   absl::Status CheckSameStart();
-  // Before the first step of a job with precision.trial: the job gets the recipe that the trial chose
-  // or chooses here. Sets done_ when the run is over with it.
-  absl::Status ChooseRecipe();
-  absl::Status HoldTrial(Trial& trial);
-  absl::StatusOr<TrialRunResult> TryRecipe(const std::string& recipe);
-  absl::Status TakeTrialRun(const TrialRunResult& result, Trial& trial);
   // Says so when a resume cannot repeat the bits of the run before.
   void WarnIfNotExact();
   void Announce();
@@ -108,9 +100,8 @@ class RankRun {
   JobData data_;
   EvaluationDuty evaluations_{rank_};
   std::optional<LoadedCheckpoint> resumed_;
-  v1::PrecisionTrial trial_before_;          // of earlier trainers of this job
-  std::optional<v1::PrecisionTrial> trial_;  // that decided for this job
   RankSession session_;
+  TrialDuty trial_;
   CheckpointDuty checkpoints_;
 };
 
