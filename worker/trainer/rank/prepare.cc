@@ -2,24 +2,17 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "common/base/status.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
-#include "common/base/units.h"
 #include "common/fault/fault.h"
-#include "common/spec/plan/gpus.h"
-#include "common/spec/plan/parameter_table.h"
-#include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/trial_recipes.h"
-#include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/rank/agreement.h"
+#include "worker/trainer/rank/forward_model.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank_run.h"
-#include "worker/trainer/rank/state.h"
 
 namespace hearth::trainer {
 
@@ -50,10 +43,8 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(meeting_.Meet());
   HEARTH_RETURN_IF_ERROR(Agree());
   // After Agree: the runs of a trial take the batch and the shards of the job itself.
-  HEARTH_ASSIGN_OR_RETURN(const std::optional<v1::ExitReason> left, trial_.Choose());
-  if (left.has_value()) {
-    outcome_ = *left;
-    done_ = true;
+  HEARTH_ASSIGN_OR_RETURN(left_, trial_.Choose());
+  if (left_.has_value()) {
     return absl::OkStatus();
   }
   rank_.link.SendPhase("loading");
@@ -64,8 +55,10 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(CheckSameStart());
   HEARTH_RETURN_IF_ERROR(checkpoints_.Start());
   if (rank_.leader) {
-    WarnIfNotExact();
-    Announce();
+    if (resumed_.has_value()) {
+      reporter_.WarnIfNotExact(resumed_->meta);
+    }
+    reporter_.Announce();
   }
   return absl::OkStatus();
 }
@@ -151,79 +144,6 @@ absl::Status RankRun::CheckSameStart() {
   rank_.blame = v1::EXIT_REASON_BAD_DATA;
   return absl::DataLossError(
       absl::StrCat(same.message(), "; the checkpoint is not the same everywhere"));
-}
-
-void RankRun::WarnIfNotExact() {
-  if (!resumed_.has_value()) {
-    return;
-  }
-  const CheckpointMeta& meta = resumed_->meta;
-  const auto differs = [this](std::string_view what, int64_t before, int64_t now) {
-    if (before != now) {
-      rank_.link.SendLog("warning", absl::StrCat("resume is not bit-exact: ",
-                                                 absl::string_view(what.data(), what.size()),
-                                                 " was ", before, ", is ", now));
-    }
-  };
-  differs("the number of ranks", meta.world_size, rank_.task.world_size());
-  differs("the micro-batch size", meta.micro_batch_size, rank_.agreed.micro_batch);
-  differs("the global batch in tokens", meta.global_batch_tokens,
-          rank_.agreed.batch.global_tokens());
-  for (const std::string& difference :
-       PlanDifferences(meta.plans_json, session_.engine(), rank_.task.world_size())) {
-    rank_.link.SendLog("warning", absl::StrCat("resume is not bit-exact: ", difference));
-  }
-}
-
-void RankRun::Announce() {
-  flops_per_token_ =
-      spec::FlopsPerToken(session_.engine().shape(), rank_.spec.data().sequence_length());
-  if (rank_.cuda != nullptr) {
-    const spec::GpuRow* row = spec::FindGpu(rank_.cuda->gpu().name);
-    peak_flops_ = row == nullptr ? 0 : row->bf16_flops();
-  }
-  v1::RunInfo info;
-  info.set_parameters(spec::CountParameters(session_.engine().shape()));
-  info.set_micro_batch_size(static_cast<int32_t>(rank_.agreed.micro_batch));
-  info.set_world_size(rank_.task.world_size());
-  info.set_global_batch_tokens(rank_.agreed.batch.global_tokens());
-  info.set_recipe(std::string(session_.engine().recipe().name));
-  info.set_recipe_execution(std::string(spec::ExecutionName(session_.engine().execution())));
-  info.set_deterministic(rank_.cuda == nullptr || rank_.cuda->options().deterministic);
-  info.set_planned_bytes(session_.engine().plan().arena_bytes());
-  info.set_comm(std::string(meeting_.comm().transport()));
-  info.set_start_step(session_.trainer().step());
-  info.set_flops_per_token(flops_per_token_);
-  info.set_device(rank_.task.device());
-  rank_.link.SendRunInfo(info);
-  if (!session_.engine().execution_note().empty()) {
-    rank_.link.SendLog("info", session_.engine().execution_note());
-  }
-  for (int i = 0; i < data_.train().sources() && !UsesLossMask(rank_.spec); ++i) {
-    if (data_.train().source(i).has_mask()) {
-      rank_.link.SendLog("info",
-                         absl::StrCat(data_.train().source(i).path(), ": task: ", rank_.spec.task(),
-                                      " trains on all tokens; the loss mask counts with sft"));
-    }
-  }
-  if (const kernels::AttentionEngines& attention = session_.trainer().program().attention();
-      !attention.forward.empty()) {
-    const std::string within =
-        session_.engine().documents()
-            ? absl::StrFormat("; within documents, %.0f %% of the causal pairs",
-                              100 * session_.engine().options().seen)
-            : "";
-    rank_.link.SendLog("info", absl::StrCat("attention: forward ", attention.forward, ", backward ",
-                                            attention.backward, within));
-  }
-  rank_.link.SendLog(
-      "info",
-      absl::StrFormat("%s parameters, recipe %s (%s), %d rank%s over %s, %d tokens a step in "
-                      "micro-batches of %d sequences, %s planned, from step %d",
-                      FormatCount(static_cast<double>(info.parameters())), info.recipe(),
-                      info.recipe_execution(), info.world_size(), info.world_size() == 1 ? "" : "s",
-                      info.comm(), info.global_batch_tokens(), info.micro_batch_size(),
-                      FormatBytes(info.planned_bytes()), info.start_step()));
 }
 
 }  // namespace hearth::trainer

@@ -1,28 +1,19 @@
 #include "worker/trainer/rank/rank_run.h"
 
+#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/time/time.h"
-#include "common/base/status.h"
 #include "common/base/status_macros.h"
-#include "common/base/units.h"
 #include "common/fault/fault.h"
-#include "kernels/cuda/device.h"
-#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank.h"
-#include "worker/trainer/rank/state.h"
 #include "worker/trainer/rank/step_report.h"
 
 namespace hearth::trainer {
 
 v1::TrainerExit RankRun::Run() {
   absl::Status status = Prepare();
-  if (status.ok() && !done_) {
+  if (status.ok() && !left_.has_value()) {
     status = Train();
   }
   rank_.pulse.Begin(Activity::kOther, "ending");
@@ -31,15 +22,13 @@ v1::TrainerExit RankRun::Run() {
     rank_.blame = v1::EXIT_REASON_DEVICE;
   }
   v1::TrainerExit exit;
-  exit.set_reason(status.ok() ? outcome_ : rank_.blame);
+  exit.set_reason(status.ok() ? left_.value_or(v1::EXIT_REASON_FINISHED) : rank_.blame);
   exit.set_message(std::string(status.message()));
   // The steps of a trial are not the job's.
   exit.set_step(session_.JobStep());
   exit.set_checkpoint_step(checkpoints_.committed_step());
   SetTime(*exit.mutable_time(), rank_.clock.Now());
-  for (const Decision& decision : decisions_) {
-    ToProto(decision, *exit.add_decisions());
-  }
+  reporter_.AddDecisions(exit);
   if (!status.ok()) {
     rank_.link.SendLog("error", std::string(status.message()));
   }
@@ -52,24 +41,10 @@ v1::TrainerExit RankRun::Run() {
   return exit;
 }
 
-int64_t RankRun::MemoryInUse() {
-  if (rank_.cuda == nullptr) {
-    return ResidentBytes();
-  }
-  // After the first steps nothing takes memory any more; the driver is asked now and then.
-  constexpr int64_t kEvery = 64;
-  int64_t total = 0;
-  if (memory_asked_++ % kEvery < 2 &&
-      kernels::DeviceMemory(*rank_.cuda, memory_free_, total).ok()) {
-    memory_in_use_ = total - memory_free_;
-  }
-  return memory_in_use_;
-}
-
 absl::Status RankRun::Train() {
   rank_.link.SendPhase("training");
   rank_.pulse.Begin(Activity::kPreparing, "the first step");
-  while (!done_ && session_.trainer().step() < rank_.spec.train().steps()) {
+  while (!left_.has_value() && session_.trainer().step() < rank_.spec.train().steps()) {
     HEARTH_RETURN_IF_ERROR(OneStep());
   }
   HEARTH_RETURN_IF_ERROR(data_.Damage());
@@ -109,7 +84,7 @@ absl::Status RankRun::OneStep() {
   // These are the maxima over all ranks (ReduceStepSums), so all ranks act on them after the same
   // step.
   controls_.Agreed(result->control);
-  NoteDecisions(result->decisions);
+  reporter_.NoteDecisions(result->decisions);
   if (result->stops) {
     rank_.blame = v1::EXIT_REASON_NUMERICAL;
     return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
@@ -127,30 +102,9 @@ absl::Status RankRun::OneStep() {
     HEARTH_RETURN_IF_ERROR(evaluations_.AskIfDue(session_.trainer(), result->step, result->report));
     HEARTH_RETURN_IF_ERROR(Act(*result));
   }
-  NoteResumed(result->step);
-  Report(*result, validation_loss);
+  reporter_.NoteStep(result->step, resumed_.has_value());
+  reporter_.Report(*result, validation_loss, checkpoints_.skipped());
   return checkpoints_.TakeFinished();
-}
-
-void RankRun::NoteResumed(int64_t step) {
-  if (std::exchange(stepped_, true) || !resumed_.has_value() || !rank_.leader) {
-    return;
-  }
-  resume_time_ = rank_.clock.Monotonic() - started_;
-  rank_.link.SendLog(
-      "info", absl::StrFormat("resumed: step %d is done %.2f s after this trainer began", step,
-                              absl::ToDoubleSeconds(resume_time_)));
-}
-
-void RankRun::NoteDecisions(std::vector<Decision>& decisions) {
-  if (!rank_.leader) {
-    return;
-  }
-  for (Decision& decision : decisions) {
-    rank_.link.SendLog(decision.cause == Verdict::kGood ? "info" : "warning",
-                       DecisionText(decision));
-    decisions_.push_back(std::move(decision));
-  }
 }
 
 absl::Status RankRun::Act(StepResult& result) {
@@ -158,55 +112,10 @@ absl::Status RankRun::Act(StepResult& result) {
   const bool leave = asked.stop || asked.pause;
   if (leave && result.step < rank_.spec.train().steps()) {
     // Train() writes the checkpoint on the way out.
-    outcome_ = asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
-    done_ = true;
+    left_ = asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
     return absl::OkStatus();
   }
   return checkpoints_.SaveIfDue(result, asked.save);
-}
-
-void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
-  compute_times_.Add(result.compute_seconds);
-  const absl::Duration now = rank_.clock.Monotonic();
-  // From every rank: by these times the coordinator finds the one that the others wait for.
-  if (now - last_progress_ >= absl::Seconds(1)) {
-    last_progress_ = now;
-    rank_.link.SendProgress(result.step, compute_times_.Median());
-  }
-  if (!rank_.leader) {
-    return;
-  }
-  v1::StepReport report = result.report;
-  report.set_epoch(rank_.task.epoch());
-  report.set_step(result.step);
-  SetTime(*report.mutable_time(), rank_.clock.Now());
-  report.set_loss(result.facts.loss);
-  report.set_grad_norm(result.facts.grad_norm);
-  const double seconds = report.step_seconds();
-  report.set_tokens_per_second(
-      seconds > 0 ? static_cast<double>(rank_.agreed.batch.global_tokens()) / seconds : 0);
-  report.set_memory_bytes(MemoryInUse());
-  report.set_mfu(peak_flops_ > 0 ? report.tokens_per_second() * flops_per_token_ / peak_flops_ : 0);
-  if (validation_loss.has_value()) {
-    report.set_validation_loss(*validation_loss);
-  }
-  report.set_skipped_checkpoints(checkpoints_.skipped());
-  report.set_resume_seconds(absl::ToDoubleSeconds(resume_time_));
-  report.set_recipe(std::string(RecipeOf(result.format)));
-  AddGuard(session_.trainer().ladder().counts(), decisions_, report);
-  if (result.counted) {
-    AddTensorStats(session_.engine(), report);
-  }
-  rank_.link.SendStep(report);
-}
-
-std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
-  const spec::PrecisionPlan& precision = session_.engine().precision();
-  if (format.own() || !precision.quantised()) {
-    return session_.engine().recipe().name;
-  }
-  return format.format == spec::LayerFormat::kFallback ? precision.fallback->name
-                                                       : spec::PlainRecipe().name;
 }
 
 RunIdentity RankRun::Identity() const {
