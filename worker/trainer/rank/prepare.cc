@@ -10,9 +10,9 @@
 #include "common/fault/fault.h"
 #include "common/spec/recipe/trial_recipes.h"
 #include "worker/trainer/rank/agreement.h"
-#include "worker/trainer/rank/forward_model.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank_run.h"
+#include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
 
