@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/spec/plan/batch.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/trainer.pb.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
@@ -22,6 +23,13 @@ struct AgreementParts {
   Collective* comm = nullptr;
   int64_t plan_bytes = 0;                     // memory of this rank to plan with
   const LoadedCheckpoint* resumed = nullptr;  // null: from the beginning
+};
+
+// What the ranks agreed on.
+struct Agreed {
+  int32_t shards = 1;       // among which masters and optimizer state are divided
+  int64_t micro_batch = 0;  // sequences
+  spec::BatchPlan batch;
 };
 
 // Among how many ranks masters and optimizer state are divided: as many as any rank, in any form of

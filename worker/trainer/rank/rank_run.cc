@@ -1,176 +1,92 @@
 #include "worker/trainer/rank/rank_run.h"
 
+#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/time/time.h"
-#include "common/base/status.h"
 #include "common/base/status_macros.h"
-#include "common/base/units.h"
 #include "common/fault/fault.h"
-#include "common/spec/evaluation/evaluation_table.h"
-#include "kernels/cuda/device.h"
-#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank.h"
-#include "worker/trainer/rank/state.h"
 #include "worker/trainer/rank/step_report.h"
 
 namespace hearth::trainer {
 
 v1::TrainerExit RankRun::Run() {
   absl::Status status = Prepare();
-  if (status.ok() && !done_) {
+  if (status.ok() && !left_.has_value()) {
     status = Train();
   }
-  pulse_.Begin(Activity::kOther, "ending");
+  rank_.pulse.Begin(Activity::kOther, "ending");
   // Whatever this rank was doing: in a process with a GPU an internal error is the CUDA runtime's.
-  if (cuda_ != nullptr && absl::IsInternal(status)) {
-    blame_ = v1::EXIT_REASON_DEVICE;
+  if (rank_.cuda != nullptr && absl::IsInternal(status)) {
+    rank_.blame = v1::EXIT_REASON_DEVICE;
   }
   v1::TrainerExit exit;
-  exit.set_reason(status.ok() ? outcome_ : blame_);
+  exit.set_reason(status.ok() ? left_.value_or(v1::EXIT_REASON_FINISHED) : rank_.blame);
   exit.set_message(std::string(status.message()));
   // The steps of a trial are not the job's.
-  exit.set_step(trainer_ == nullptr || trying_ ? 0 : trainer_->step());
-  exit.set_checkpoint_step(committed_step_);
-  SetTime(*exit.mutable_time(), clock_.Now());
-  for (const Decision& decision : decisions_) {
-    ToProto(decision, *exit.add_decisions());
-  }
+  exit.set_step(session_.JobStep());
+  exit.set_checkpoint_step(checkpoints_.committed_step());
+  SetTime(*exit.mutable_time(), rank_.clock.Now());
+  reporter_.AddDecisions(exit);
   if (!status.ok()) {
-    link_.SendLog("error", std::string(status.message()));
+    rank_.link.SendLog("error", std::string(status.message()));
   }
   // On several GPUs a rank that fails, or whose peers do not part, is broken: freeing its memory
   // could wait for kernels that wait for peers. RunRank leaves that to the end of the process.
-  broken_ = cuda_ != nullptr && task_.world_size() > 1 && Bound() && !(status.ok() && Part().ok());
-  link_.SendExit(exit);
+  broken_ = rank_.cuda != nullptr && rank_.task.world_size() > 1 && session_.Bound() &&
+            !(status.ok() && session_.Part().ok());
+  rank_.link.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");
   return exit;
 }
 
-bool RankRun::Bound() const {
-  // Between two engines peers that have not parted yet may have the first one's memory mapped.
-  return comm_ != nullptr || engine_ != nullptr;
-}
-
-absl::Status RankRun::Part() {
-  // Peers may hold this rank's memory mapped until their communicators are gone, and those wait for
-  // the graphs that hold their operations.
-  HEARTH_RETURN_IF_ERROR(comm_->Barrier());
-  trainer_.reset();
-  comm_.reset();
-  return absl::OkStatus();
-}
-
-int64_t RankRun::MemoryInUse() {
-  if (cuda_ == nullptr) {
-    return ResidentBytes();
-  }
-  // After the first steps nothing takes memory any more; the driver is asked now and then.
-  constexpr int64_t kEvery = 64;
-  int64_t total = 0;
-  if (memory_asked_++ % kEvery < 2 && kernels::DeviceMemory(*cuda_, memory_free_, total).ok()) {
-    memory_in_use_ = total - memory_free_;
-  }
-  return memory_in_use_;
-}
-
 absl::Status RankRun::Train() {
-  link_.SendPhase("training");
-  pulse_.Begin(Activity::kPreparing, "the first step");
-  while (!done_ && trainer_->step() < spec_.train().steps()) {
+  rank_.link.SendPhase("training");
+  rank_.pulse.Begin(Activity::kPreparing, "the first step");
+  while (!left_.has_value() && session_.trainer().step() < rank_.spec.train().steps()) {
     HEARTH_RETURN_IF_ERROR(OneStep());
   }
-  HEARTH_RETURN_IF_ERROR(DataDamage());
-  if (data_check_ != nullptr && !data_check_->done()) {
-    link_.SendLog("warning", "the training is over before all files of its data could be verified");
-  }
-  if (writer_ == nullptr) {
-    return absl::OkStatus();
-  }
-  pulse_.Begin(Activity::kOther, "saving");
-  blame_ = v1::EXIT_REASON_IO;
-  link_.SendPhase("saving");
-  // A run that ends at the step it resumed from has nothing new to save.
-  const bool resumed_here = resumed_.has_value() && resumed_->meta.step == trainer_->step();
-  if (submitted_step_ != trainer_->step() && !resumed_here) {
-    HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
-  }
-  return TakeCheckpoints(true);
-}
-
-ControlRequests RankRun::TakeControl() {
-  uint64_t bits = link_.TakeControl();
-  if (signals_ != nullptr) {
-    bits |= signals_->exchange(0);
-  }
-  const auto has = [bits](v1::ControlBit bit) { return (bits >> bit & 1) != 0; };
-  return {has(v1::CONTROL_BIT_SAVE), has(v1::CONTROL_BIT_PAUSE), has(v1::CONTROL_BIT_STOP)};
-}
-
-absl::Status RankRun::Blame(const absl::Status& status) {
-  const absl::StatusCode code = status.code();
-  if (code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kOutOfRange) {
-    blame_ = v1::EXIT_REASON_BAD_DATA;
-  } else if (code == absl::StatusCode::kUnavailable ||
-             code == absl::StatusCode::kDeadlineExceeded) {
-    blame_ = v1::EXIT_REASON_COMM;
-  } else {
-    blame_ = engine_->on_gpu() ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_INTERNAL;
-  }
-  return status;
+  HEARTH_RETURN_IF_ERROR(data_.Damage());
+  data_.NoteUnverified();
+  return checkpoints_.Finish(resumed_.has_value() ? std::optional(resumed_->meta.step)
+                                                  : std::nullopt);
 }
 
 bool RankRun::Pauses(int64_t step) const {
-  const bool evaluates =
-      validation_ != nullptr && (step == 1 || Due(step, spec_.train().eval_every()));
-  return evaluates || evaluations_.Due(step) || Due(step, spec_.checkpoint().every_steps());
-}
-
-absl::Status RankRun::DataDamage() {
-  absl::Status found = data_check_ == nullptr ? absl::OkStatus() : data_check_->status();
-  if (!found.ok()) {
-    blame_ = v1::EXIT_REASON_BAD_DATA;
-  }
-  return found;
+  return evaluations_.Due(step) || rank_.Due(step, rank_.spec.checkpoint().every_steps());
 }
 
 absl::Status RankRun::OneStep() {
-  HEARTH_RETURN_IF_ERROR(DataDamage());
+  HEARTH_RETURN_IF_ERROR(data_.Damage());
   // A save, a pause or a stop waits until the steps in flight are collected. So do evaluations and
   // checkpoints, which look at the weights of one step.
-  const bool stops = asked_.save || asked_.pause || asked_.stop || Pauses(trainer_->launched());
-  const bool drain =
-      trainer_->in_flight() > 0 && (stops || trainer_->launched() >= spec_.train().steps());
+  const bool stops = controls_.pending() || Pauses(session_.trainer().launched());
+  const bool drain = session_.trainer().in_flight() > 0 &&
+                     (stops || session_.trainer().launched() >= rank_.spec.train().steps());
   if (!drain) {
-    const absl::Status launched = trainer_->Launch(TakeControl());
+    const absl::Status launched = session_.trainer().Launch(controls_.Take());
     if (!launched.ok()) {
-      return Blame(launched);
+      return rank_.Blame(launched);
     }
     // The device always has a next step to go on with: the numbers of a step are read once lag()
     // more are launched.
-    if (trainer_->in_flight() <= trainer_->lag()) {
+    if (session_.trainer().in_flight() <= session_.trainer().lag()) {
       return absl::OkStatus();
     }
   }
-  absl::StatusOr<StepResult> result = trainer_->Collect();
+  absl::StatusOr<StepResult> result = session_.trainer().Collect();
   if (!result.ok()) {
-    return Blame(result.status());
+    return rank_.Blame(result.status());
   }
   // From here to the next launch this rank waits for the worker, the disk and its peers.
-  const Pulse::Scope between(pulse_, Activity::kOther, "between two steps");
+  const Pulse::Scope between(rank_.pulse, Activity::kOther, "between two steps");
   // These are the maxima over all ranks (ReduceStepSums), so all ranks act on them after the same
   // step.
-  asked_.save |= result->control.save;
-  asked_.pause |= result->control.pause;
-  asked_.stop |= result->control.stop;
-  NoteDecisions(result->decisions);
+  controls_.Agreed(result->control);
+  reporter_.NoteDecisions(result->decisions);
   if (result->stops) {
-    blame_ = v1::EXIT_REASON_NUMERICAL;
+    rank_.blame = v1::EXIT_REASON_NUMERICAL;
     return absl::OutOfRangeError(VerdictText(result->verdict, result->facts, result->step));
   }
   // Refused: the weights are those of the step before, so nothing is evaluated, saved or reported.
@@ -180,238 +96,37 @@ absl::Status RankRun::OneStep() {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
   std::optional<double> validation_loss;
   // With steps in flight the weights are already those of a later step.
-  if (trainer_->in_flight() == 0) {
-    HEARTH_ASSIGN_OR_RETURN(validation_loss, EvaluateIfDue(result->step));
-    HEARTH_RETURN_IF_ERROR(AskIfDue(result->step, result->report));
+  if (session_.trainer().in_flight() == 0) {
+    HEARTH_ASSIGN_OR_RETURN(validation_loss,
+                            evaluations_.EvaluateIfDue(session_.trainer(), result->step));
+    HEARTH_RETURN_IF_ERROR(evaluations_.AskIfDue(session_.trainer(), result->step, result->report));
     HEARTH_RETURN_IF_ERROR(Act(*result));
   }
-  NoteResumed(result->step);
-  Report(*result, validation_loss);
-  return writer_ != nullptr ? TakeCheckpoints(false) : absl::OkStatus();
-}
-
-void RankRun::NoteResumed(int64_t step) {
-  if (std::exchange(stepped_, true) || !resumed_.has_value() || !leader_) {
-    return;
-  }
-  resume_time_ = clock_.Monotonic() - started_;
-  link_.SendLog("info", absl::StrFormat("resumed: step %d is done %.2f s after this trainer began",
-                                        step, absl::ToDoubleSeconds(resume_time_)));
-}
-
-void RankRun::NoteDecisions(std::vector<Decision>& decisions) {
-  if (!leader_) {
-    return;
-  }
-  for (Decision& decision : decisions) {
-    link_.SendLog(decision.cause == Verdict::kGood ? "info" : "warning", DecisionText(decision));
-    decisions_.push_back(std::move(decision));
-  }
+  reporter_.NoteStep(result->step, resumed_.has_value());
+  reporter_.Report(*result, validation_loss, checkpoints_.skipped());
+  return checkpoints_.TakeFinished();
 }
 
 absl::Status RankRun::Act(StepResult& result) {
-  const ControlRequests asked = std::exchange(asked_, ControlRequests{});
+  const ControlRequests asked = controls_.TakeAgreed();
   const bool leave = asked.stop || asked.pause;
-  if (leave && result.step < spec_.train().steps()) {
+  if (leave && result.step < rank_.spec.train().steps()) {
     // Train() writes the checkpoint on the way out.
-    outcome_ = asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
-    done_ = true;
+    left_ = asked.stop ? v1::EXIT_REASON_STOPPED : v1::EXIT_REASON_PAUSED;
     return absl::OkStatus();
   }
-  const int64_t every = spec_.checkpoint().every_steps();
-  if (writer_ != nullptr && (asked.save || Due(result.step, every))) {
-    const absl::Duration start = clock_.Monotonic();
-    blame_ = v1::EXIT_REASON_IO;
-    // A checkpoint that somebody asked for, and the last one, wait for the disk; periodic ones are
-    // skipped.
-    const bool needed = asked.save || result.step == spec_.train().steps();
-    HEARTH_ASSIGN_OR_RETURN(const bool ready, WritersReady(needed));
-    if (ready) {
-      HEARTH_RETURN_IF_ERROR(SubmitCheckpoint());
-    } else {
-      ++skipped_checkpoints_;
-      link_.SendLog("warning",
-                    absl::StrFormat("no checkpoint of step %d: the one before is still being "
-                                    "written; checkpoint.every_steps %d is too often for this disk",
-                                    result.step, every));
-    }
-    result.report.set_checkpoint_seconds(absl::ToDoubleSeconds(clock_.Monotonic() - start));
-  }
-  return absl::OkStatus();
+  return checkpoints_.SaveIfDue(result, asked.save);
 }
 
-absl::StatusOr<std::optional<double>> RankRun::EvaluateIfDue(int64_t step) {
-  // The first step too, so that a run shows where it began.
-  if (validation_ == nullptr || (step != 1 && !Due(step, spec_.train().eval_every()))) {
-    return std::nullopt;
-  }
-  link_.SendPhase("evaluating");
-  absl::StatusOr<double> loss = trainer_->Evaluate();
-  if (!loss.ok()) {
-    return Blame(loss.status());
-  }
-  validation_loss_ = *loss;
-  validated_step_ = step;
-  if (leader_) {
-    link_.SendLog("info", absl::StrFormat("step %d: held-out loss %.4f", step, *loss));
-  }
-  link_.SendPhase("training");
-  return std::optional<double>(*loss);
-}
-
-absl::Status RankRun::AskIfDue(int64_t step, v1::StepReport& report) {
-  if (!evaluations_.Due(step)) {
-    return absl::OkStatus();
-  }
-  link_.SendPhase("evaluating");
-  const absl::Status asked = evaluations_.Ask(*trainer_, step, clock_, report);
-  if (!asked.ok()) {
-    return Blame(asked);
-  }
-  for (const v1::EvaluationResult& result : report.evaluations()) {
-    if (leader_) {
-      link_.SendLog("info", absl::StrCat("step ", step, ": ", spec::EvaluationText(result)));
-    }
-  }
-  link_.SendPhase("training");
-  return absl::OkStatus();
-}
-
-void RankRun::Report(const StepResult& result, std::optional<double> validation_loss) {
-  compute_times_.Add(result.compute_seconds);
-  const absl::Duration now = clock_.Monotonic();
-  // From every rank: by these times the coordinator finds the one that the others wait for.
-  if (now - last_progress_ >= absl::Seconds(1)) {
-    last_progress_ = now;
-    link_.SendProgress(result.step, compute_times_.Median());
-  }
-  if (!leader_) {
-    return;
-  }
-  v1::StepReport report = result.report;
-  report.set_epoch(task_.epoch());
-  report.set_step(result.step);
-  SetTime(*report.mutable_time(), clock_.Now());
-  report.set_loss(result.facts.loss);
-  report.set_grad_norm(result.facts.grad_norm);
-  const double seconds = report.step_seconds();
-  report.set_tokens_per_second(seconds > 0 ? static_cast<double>(batch_.global_tokens()) / seconds
-                                           : 0);
-  report.set_memory_bytes(MemoryInUse());
-  report.set_mfu(peak_flops_ > 0 ? report.tokens_per_second() * flops_per_token_ / peak_flops_ : 0);
-  if (validation_loss.has_value()) {
-    report.set_validation_loss(*validation_loss);
-  }
-  report.set_skipped_checkpoints(skipped_checkpoints_);
-  report.set_resume_seconds(absl::ToDoubleSeconds(resume_time_));
-  report.set_recipe(std::string(RecipeOf(result.format)));
-  AddGuard(trainer_->ladder().counts(), decisions_, report);
-  if (result.counted) {
-    AddTensorStats(*engine_, report);
-  }
-  link_.SendStep(report);
-}
-
-std::string_view RankRun::RecipeOf(const spec::StepFormat& format) const {
-  const spec::PrecisionPlan& precision = engine_->precision();
-  if (format.own() || !precision.quantised()) {
-    return engine_->recipe().name;
-  }
-  return format.format == spec::LayerFormat::kFallback ? precision.fallback->name
-                                                       : spec::PlainRecipe().name;
-}
-
-CheckpointContent RankRun::Content() {
+RunIdentity RankRun::Identity() const {
   RunIdentity identity;
-  identity.job_id = task_.job_id();
-  identity.epoch = task_.epoch();
+  identity.job_id = rank_.task.job_id();
+  identity.epoch = rank_.task.epoch();
   // A loss of an earlier step is not that of these weights.
-  identity.validation_loss = validated_step_ == trainer_->step() ? validation_loss_ : 0;
-  identity.tokenizer_from = TokenizerFolder(*train_);
-  identity.trial = trial_.has_value() ? TrialToJson(*trial_) : "";
-  CheckpointContent content =
-      MakeCheckpointContent(*engine_, *trainer_, batch_, task_.world_size(), identity);
-  content.sharded.store = &link_;
-  content.reader = reader_.get();
-  return content;
-}
-
-absl::Status RankRun::StartWriter() {
-  PinHooks hooks;
-  if (engine_->on_gpu()) {
-    HEARTH_ASSIGN_OR_RETURN(reader_, DeviceReader::New(*engine_));
-    hooks = reader_->hooks();
-  }
-  writer_ = std::make_unique<BackgroundWriter>(env_, clock_, task_.checkpoint_dir(),
-                                               prune_ ? spec_.checkpoint().keep_last() : 0,
-                                               std::move(hooks));
-  writer_->Reserve(Content());
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> RankRun::WritersReady(bool needed) {
-  if (needed) {
-    writer_->AwaitIdle();
-  }
-  int32_t busy = writer_->CanBegin() ? 0 : 1;
-  // A divided checkpoint needs a piece from each rank, so all begin one or none does.
-  if (shards_ > 1) {
-    const absl::Status agreed = comm_->AllReduceMax(absl::MakeSpan(&busy, 1));
-    if (!agreed.ok()) {
-      return Blame(agreed);
-    }
-  }
-  return busy == 0;
-}
-
-absl::Status RankRun::SubmitCheckpoint() {
-  submitted_step_ = trainer_->step();
-  if (const absl::Status whole = trainer_->CompleteWeights(); !whole.ok()) {
-    return Blame(whole);
-  }
-  HEARTH_RETURN_IF_ERROR(writer_->Submit(Content()));
-  // The next step may run, but its update must not overwrite what is still being copied.
-  if (reader_ != nullptr) {
-    trainer_->HoldUpdate(reader_->updates_may_begin());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RankRun::TakeCheckpoints(bool wait) {
-  while (std::optional<absl::StatusOr<CommittedCheckpoint>> done = writer_->Take(wait)) {
-    const absl::Status& newest = newest_checkpoint_ = done->status();
-    lacking_ = newest.ok() ? 0 : lacking_ + 1;
-    if (newest.ok() && leader_) {
-      AnnounceCheckpoint(**done);
-    }
-    if (newest.ok()) {
-      continue;
-    }
-    // Rank 0 hears what the other ranks could not write, and the checkpoint before still stands.
-    // Trouble of several checkpoints in a row does not pass by itself.
-    const bool passing =
-        shards_ > 1 && (!leader_ || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
-    if (!passing) {
-      blame_ = v1::EXIT_REASON_IO;
-      return Annotate(newest, "checkpoint");
-    }
-    link_.SendLog("error", absl::StrCat("no checkpoint: ", newest.message()));
-  }
-  // A run does not end well without its last checkpoint, even if that failure was logged before.
-  return wait ? newest_checkpoint_ : absl::OkStatus();
-}
-
-void RankRun::AnnounceCheckpoint(const CommittedCheckpoint& committed) {
-  committed_step_ = committed.step;
-  link_.SendCheckpoint(MakeAnnouncement(committed));
-  link_.SendLog("info",
-                absl::StrFormat("checkpoint of step %d: %s, %s in %.2f s", committed.step,
-                                committed.path, FormatBytes(committed.bytes), committed.seconds));
-  if (committed.stood_still) {
-    link_.SendLog("warning",
-                  "training stood still while the checkpoint was written: there is too "
-                  "little memory for a snapshot of it");
-  }
+  identity.validation_loss = evaluations_.LossOf(session_.trainer().step());
+  identity.tokenizer_from = data_.tokenizer_folder();
+  identity.trial = trial_.ChosenAsJson();
+  return identity;
 }
 
 v1::TrainerExit RunRank(const RankOptions& options) {

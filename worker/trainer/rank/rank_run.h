@@ -1,53 +1,41 @@
-// The parts of a rank's life (rank.h) share this. prepare.cc: up to the first step; rank_run.cc:
-// the steps and the end.
+// The order of a rank's life (rank.h). prepare.cc: up to the first step; rank_run.cc: the steps and
+// the end. What is done at each stage is in the parts.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "common/spec/plan/batch.h"
-#include "kernels/cuda/context.h"
-#include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
-#include "worker/trainer/comm/collective.h"
-#include "worker/trainer/comm/prefixed_store.h"
-#include "worker/trainer/data/background_check.h"
-#include "worker/trainer/data/loader.h"
-#include "worker/trainer/guard/ladder.h"
-#include "worker/trainer/guard/recipe_trial.h"
-#include "worker/trainer/pulse/pulse.h"
-#include "worker/trainer/rank/device_reader.h"
-#include "worker/trainer/rank/evaluations.h"
+#include "worker/trainer/rank/checkpoint_duty.h"
+#include "worker/trainer/rank/controls.h"
+#include "worker/trainer/rank/evaluation_duty.h"
+#include "worker/trainer/rank/job_data.h"
+#include "worker/trainer/rank/meeting.h"
 #include "worker/trainer/rank/rank.h"
-#include "worker/trainer/rank/trial_run.h"
-#include "worker/trainer/step/engine.h"
-#include "worker/trainer/step/recent_times.h"
+#include "worker/trainer/rank/rank_context.h"
+#include "worker/trainer/rank/rank_session.h"
+#include "worker/trainer/rank/reporter.h"
+#include "worker/trainer/rank/state.h"
+#include "worker/trainer/rank/trial_duty.h"
 #include "worker/trainer/step/trainer.h"
 
 namespace hearth::trainer {
 
+// Owns the parts; each uses only parts that are declared before it. For one thread, the step
+// thread, and for one run.
 class RankRun {
  public:
   explicit RankRun(const RankOptions& options)
-      : link_(*options.link),
-        env_(*options.env),
-        clock_(*options.clock),
-        signals_(options.signals),
-        prune_(options.prune_checkpoints),
-        started_(options.clock->Monotonic()),
-        pulse_(options.pulse == nullptr ? unwatched_ : *options.pulse),
-        dump_gradients_(options.dump_gradients),
-        verified_folder_(options.verified_folder),
-        task_(options.link->task()),
-        spec_(task_.spec()),
-        leader_(task_.rank() == 0) {}
+      : rank_(options),
+        controls_(*options.link, options.signals),
+        data_(rank_, options.verified_folder),
+        session_(rank_, meeting_, data_, options.dump_gradients),
+        trial_(rank_, meeting_, data_, session_, controls_),
+        checkpoints_(
+            rank_, meeting_, session_, options.prune_checkpoints, [this] { return Identity(); }),
+        reporter_(rank_, meeting_, data_, session_) {}
 
   v1::TrainerExit Run();
   // After Run(): kernels of a communicator may wait for peers for ever, and so would whoever frees
@@ -55,145 +43,39 @@ class RankRun {
   bool broken() const { return broken_; }
 
  private:
-  // Whether something binds the ranks of several GPUs to one another.
-  bool Bound() const;
-  // Ends it, on all of them together. Expects comm_.
-  absl::Status Part();
   absl::Status Prepare();
-  // May be called again once the communicator of before is gone.
-  absl::Status Meet();
-  absl::StatusOr<std::unique_ptr<Collective>> Connect();
-  void KeepGlobalBatch();
-  absl::Status Agree();
-  // data.verify. The model is read right away, so it is verified first; the data is verified during
-  // training if that takes long.
-  absl::Status VerifyModel();
-  void StartDataCheck();
-  // What it has found so far; sets blame_.
-  absl::Status DataDamage();
-  FileVerifier Verifier() const;
   absl::Status OpenCheckpoint();
-  // What earlier runs of precision.trial found. A job that began without a trial gets none later.
-  absl::Status RecallTrial();
   absl::Status OpenDevice();
+  // Fills rank_.agreed. The ranks have met.
+  absl::Status Agree();
+  void KeepGlobalBatch();
   absl::StatusOr<int64_t> PlanBytes() const;
-  // The engine and the trainer for `spec`; once more without block-scaled matrix units if a product
-  // fails on them.
-  absl::Status Open(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
-  absl::Status OpenEngine(const v1::JobSpec& spec, LoadedCheckpoint* resumed);
   absl::Status CheckSameStart();
-  // Before the first step of a job with precision.trial: spec_ gets the recipe that the trial chose
-  // or chooses here. Sets done_ when the run is over with it.
-  absl::Status ChooseRecipe();
-  absl::Status HoldTrial(Trial& trial);
-  absl::StatusOr<TrialRunResult> TryRecipe(const std::string& recipe);
-  absl::Status TakeTrialRun(const TrialRunResult& result, Trial& trial);
-  absl::Status CloseTrialRun();
-  // Engine and trainer away, on all ranks together; several GPUs meet again.
-  absl::Status CloseSession();
-  // Says so when a resume cannot repeat the bits of the run before.
-  void WarnIfNotExact();
-  void Announce();
-  // Bytes in use: of the machine by this process, or of the GPU.
-  int64_t MemoryInUse();
 
   absl::Status Train();
-  // Launches a step or collects one, and does what follows from it. Sets done_ when the run is
-  // over.
+  // Launches a step or collects one, and does what follows from it. Sets left_ when a stop or a
+  // pause ends the run.
   absl::Status OneStep();
   // Whether something looks at the weights after `step` before the next may be launched.
   bool Pauses(int64_t step) const;
-  // Sets blame_ by the kind of error; returns it.
-  absl::Status Blame(const absl::Status& status);
   // What follows from a good step with nothing in flight: the run ends, or a checkpoint begins.
   absl::Status Act(StepResult& result);
-  // Logs what was decided and keeps it for the next report.
-  void NoteDecisions(std::vector<Decision>& decisions);
-  absl::StatusOr<std::optional<double>> EvaluateIfDue(int64_t step);
-  // train.evaluations; results go to `report` and the log.
-  absl::Status AskIfDue(int64_t step, v1::StepReport& report);
-  ControlRequests TakeControl();
-  // Name of what a step ran in.
-  std::string_view RecipeOf(const spec::StepFormat& format) const;
-  void Report(const StepResult& result, std::optional<double> validation_loss);
-  // What is to be written now.
-  CheckpointContent Content();
-  absl::Status SubmitCheckpoint();
-  // Whether the writers of all ranks can begin at once. With `needed` it waits until they can. All
-  // ranks that write call it together.
-  absl::StatusOr<bool> WritersReady(bool needed);
-  // Takes the memory for snapshots beside the first steps.
-  absl::Status StartWriter();
-  // After the first step of a resumed run.
-  void NoteResumed(int64_t step);
-  // Announces finished checkpoints; with `wait`, also the one under way, which must succeed.
-  // Without, one that lacks a rank's part is only logged, up to kLackingMax in a row.
-  absl::Status TakeCheckpoints(bool wait);
-  void AnnounceCheckpoint(const CommittedCheckpoint& committed);
+  // What a checkpoint says of the run that writes it.
+  RunIdentity Identity() const;
 
-  bool Due(int64_t step, int64_t every) const {
-    return step == spec_.train().steps() || (every > 0 && step % every == 0);
-  }
-
-  Link& link_;
-  Env& env_;
-  Clock& clock_;
-  std::atomic<uint64_t>* signals_;
-  const bool prune_;
-  const absl::Duration started_;
-  Pulse unwatched_;
-  Pulse& pulse_;
-  const std::string dump_gradients_;
-  const std::string verified_folder_;
-  const v1::Task& task_;
-  v1::JobSpec spec_;
-  const bool leader_;
-
-  // The one to blame for an error of the present stage.
-  v1::ExitReason blame_ = v1::EXIT_REASON_INTERNAL;
-  v1::ExitReason outcome_ = v1::EXIT_REASON_FINISHED;
-  bool done_ = false;
+  // Destroyed from the last to the first: the GPU, which rank_ owns, goes last.
+  RankContext rank_;
+  Controls controls_;
+  Meeting meeting_{rank_};
+  JobData data_;
+  EvaluationDuty evaluations_{rank_};
+  std::optional<LoadedCheckpoint> resumed_;  // empty: from the beginning
+  RankSession session_;
+  TrialDuty trial_;
+  CheckpointDuty checkpoints_;
+  Reporter reporter_;
+  std::optional<v1::ExitReason> left_;  // a stop or a pause ends the run
   bool broken_ = false;
-  bool trying_ = false;  // the steps are those of a trial
-  int64_t committed_step_ = 0;
-  int64_t submitted_step_ = 0;
-  int64_t skipped_checkpoints_ = 0;
-  bool stepped_ = false;
-  absl::Duration resume_time_;      // from started_ to the end of the first step; 0 = not resumed
-  absl::Status newest_checkpoint_;  // of those that are done
-  static constexpr int kLackingMax = 3;  // checkpoints in a row without some part end a run
-  int lacking_ = 0;                      // of those that are done, since the last good one
-  double validation_loss_ = 0;           // the last one measured, at validated_step_
-  int64_t validated_step_ = 0;
-  absl::Duration last_progress_ = -absl::InfiniteDuration();
-  RecentTimes compute_times_;
-
-  int64_t memory_asked_ = 0;
-  int64_t memory_free_ = 0;
-  int64_t memory_in_use_ = 0;
-  double flops_per_token_ = 0;
-  double peak_flops_ = 0;            // dense BF16 of the GPU; 0 = not known
-  ControlRequests asked_;            // by any rank, not acted on yet
-  std::vector<Decision> decisions_;  // not reported yet
-
-  std::unique_ptr<kernels::CudaContext> cuda_;  // null: the CPU
-  int meetings_ = 0;
-  std::unique_ptr<PrefixedStore> meeting_store_;  // of the last one, if it was not the first
-  std::unique_ptr<Collective> comm_;
-  std::unique_ptr<Loader> train_;
-  std::unique_ptr<Loader> validation_;
-  Evaluations evaluations_;
-  std::unique_ptr<BackgroundCheck> data_check_;  // null: nothing is to be verified
-  std::optional<LoadedCheckpoint> resumed_;
-  int32_t shards_ = 1;  // among which masters and optimizer state are divided
-  int64_t micro_batch_ = 0;
-  spec::BatchPlan batch_;
-  v1::PrecisionTrial trial_before_;          // of earlier trainers of this job
-  std::optional<v1::PrecisionTrial> trial_;  // that decided for this job
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Trainer> trainer_;
-  std::unique_ptr<DeviceReader> reader_;      // null: the CPU
-  std::unique_ptr<BackgroundWriter> writer_;  // null: others write for this rank
 };
 
 }  // namespace hearth::trainer

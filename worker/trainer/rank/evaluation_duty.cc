@@ -1,0 +1,58 @@
+#include "worker/trainer/rank/evaluation_duty.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/spec/evaluation/evaluation_table.h"
+
+namespace hearth::trainer {
+
+absl::Status EvaluationDuty::Open(bool held_out, const std::string& tokenizer_from) {
+  held_out_ = held_out;
+  HEARTH_ASSIGN_OR_RETURN(evaluations_, Evaluations::Open(rank_.spec, tokenizer_from, rank_.env));
+  return absl::OkStatus();
+}
+
+// The first step too, so that a run shows where it began.
+bool EvaluationDuty::HeldOutDue(int64_t step) const {
+  return held_out_ && (step == 1 || rank_.Due(step, rank_.spec.train().eval_every()));
+}
+
+absl::StatusOr<std::optional<double>> EvaluationDuty::EvaluateIfDue(Trainer& trainer,
+                                                                    int64_t step) {
+  if (!HeldOutDue(step)) {
+    return std::nullopt;
+  }
+  rank_.link.SendPhase("evaluating");
+  absl::StatusOr<double> loss = trainer.Evaluate();
+  if (!loss.ok()) {
+    return rank_.Blame(loss.status());
+  }
+  validation_loss_ = *loss;
+  validated_step_ = step;
+  if (rank_.leader) {
+    rank_.link.SendLog("info", absl::StrFormat("step %d: held-out loss %.4f", step, *loss));
+  }
+  rank_.link.SendPhase("training");
+  return std::optional<double>(*loss);
+}
+
+absl::Status EvaluationDuty::AskIfDue(Trainer& trainer, int64_t step, v1::StepReport& report) {
+  if (!evaluations_.Due(step)) {
+    return absl::OkStatus();
+  }
+  rank_.link.SendPhase("evaluating");
+  const absl::Status asked = evaluations_.Ask(trainer, step, rank_.clock, report);
+  if (!asked.ok()) {
+    return rank_.Blame(asked);
+  }
+  for (const v1::EvaluationResult& result : report.evaluations()) {
+    if (rank_.leader) {
+      rank_.link.SendLog("info", absl::StrCat("step ", step, ": ", spec::EvaluationText(result)));
+    }
+  }
+  rank_.link.SendPhase("training");
+  return absl::OkStatus();
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,48 @@
+#include "worker/trainer/rank/rank_context.h"
+
+#include "gtest/gtest.h"
+#include "tests/support/trainer/test_link.h"
+#include "worker/trainer/comm/key_value_store.h"
+
+namespace hearth::trainer {
+namespace {
+
+TEST(RankContextTest, Due_EveryAndLastStep) {
+  LocalKeyValueStore store;
+  v1::JobSpec spec;
+  spec.mutable_train()->set_steps(7);
+  FakeLink link(MakeTask(spec, ""), store);
+  RankOptions options;
+  options.link = &link;
+  const RankContext rank(options);
+  EXPECT_TRUE(rank.Due(3, 3));
+  EXPECT_FALSE(rank.Due(4, 3));
+  EXPECT_FALSE(rank.Due(3, 0));
+  EXPECT_TRUE(rank.Due(7, 3));
+  EXPECT_TRUE(rank.Due(7, 0));
+}
+
+TEST(RankContextTest, Blame_FollowsTheKindOfError) {
+  LocalKeyValueStore store;
+  FakeLink link(MakeTask(v1::JobSpec(), ""), store);
+  RankOptions options;
+  options.link = &link;
+  RankContext rank(options);
+  const struct {
+    absl::Status status;
+    v1::ExitReason blamed;
+  } cases[] = {
+      {absl::DataLossError("a"), v1::EXIT_REASON_BAD_DATA},
+      {absl::OutOfRangeError("b"), v1::EXIT_REASON_BAD_DATA},
+      {absl::UnavailableError("c"), v1::EXIT_REASON_COMM},
+      {absl::DeadlineExceededError("d"), v1::EXIT_REASON_COMM},
+      {absl::InternalError("e"), v1::EXIT_REASON_INTERNAL},  // the task's device is a CPU
+  };
+  for (const auto& one : cases) {
+    EXPECT_EQ(rank.Blame(one.status), one.status);
+    EXPECT_EQ(rank.blame, one.blamed) << one.status;
+  }
+}
+
+}  // namespace
+}  // namespace hearth::trainer
