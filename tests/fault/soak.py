@@ -41,7 +41,7 @@ ONE_BEHIND_ANOTHER = 0.25  # of the faults have another right behind them
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Of the cluster and its jobs."""
+    """What a soak runs: a cluster and its jobs."""
     devices: tuple  # of the workers
     jobs: int       # at a time
     ranks: int      # of each job

@@ -112,7 +112,9 @@ bool Trainer::Counts(int64_t step) const {
          !engine_.quant().empty();
 }
 
-kernels::StepInputs Trainer::MakeInputs(int64_t step, const StepLimits& limits) const {
+kernels::StepInputs Trainer::MakeInputs(int64_t step,
+                                        const StepLimits& limits,
+                                        const ControlRequests& asked) const {
   const StepSettings settings = ladder_.At(step);
   kernels::StepInputs inputs;
   inputs.loss_limit = limits.loss;
@@ -122,6 +124,9 @@ kernels::StepInputs Trainer::MakeInputs(int64_t step, const StepLimits& limits) 
   inputs.learning_rate = spec::LearningRate(schedule_, step) * settings.learning_rate;
   engine_.optimizer().Scalars(step, absl::MakeSpan(inputs.optimizer));
   inputs.step = step;
+  inputs.control[0] = asked.save ? 1 : 0;
+  inputs.control[1] = asked.pause ? 1 : 0;
+  inputs.control[2] = asked.stop ? 1 : 0;
   return inputs;
 }
 
@@ -169,12 +174,8 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
 
   flight.slow = IsFirst({flight.result.format, flight.result.counted}) || hold_ != nullptr;
   TellStep(flight.slow);
-  // Forward and backward of this rank's micro-batches.
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.step"));
-  kernels::StepInputs inputs = MakeInputs(step, flight.limits);
-  inputs.control[0] = flight.asked.save ? 1 : 0;
-  inputs.control[1] = flight.asked.pause ? 1 : 0;
-  inputs.control[2] = flight.asked.stop ? 1 : 0;
+  const kernels::StepInputs inputs = MakeInputs(step, flight.limits, flight.asked);
   flight.result.report.set_learning_rate(inputs.learning_rate);
   if (WaitsForPeersOnGpu() && !flight.slow) {
     // A launch waits while the GPU's queue is full, and the GPU may wait for peers.

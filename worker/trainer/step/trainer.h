@@ -148,7 +148,9 @@ class Trainer {
   // Whether waiting for the GPU may be waiting for other ranks; StepWatch has the limits.
   bool WaitsForPeersOnGpu() const { return engine_.on_gpu() && comm_.world_size() > 1; }
 
-  kernels::StepInputs MakeInputs(int64_t step, const StepLimits& limits) const;
+  kernels::StepInputs MakeInputs(int64_t step,
+                                 const StepLimits& limits,
+                                 const ControlRequests& asked) const;
   // The rung of the ladder, that is the recipe, in which the step runs.
   int Rung(int64_t step) const;
   // Whether it runs in BF16 whatever the ladder says: by plan, or because there are no scales yet.
