@@ -13,10 +13,10 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
     return;
   }
   for (const StateSpec& state : row->states) {
-    if (state.fixed && optimizer.state() != DTypeName(state.dtype)) {
+    if (!state.narrow && optimizer.state() != StateFormatRows()[0].name) {
       check.Add("optimizer.state",
                 Text(row->name, " keeps ", state.name, " in ", DTypeName(state.dtype),
-                     " alone, not in ", optimizer.state()));
+                     " only, not in ", optimizer.state()));
       break;
     }
   }
