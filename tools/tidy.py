@@ -164,15 +164,24 @@ def include_direction(tree: Tree) -> Iterator[Finding]:
                                   f"{what} belongs in {', '.join(users)}, not here ({header})")
 
 
+FAKE = re.compile(r"^\s*(?:class|struct) Fake\w+[^;]*$")
+
+
 @rule
 def fixtures(tree: Tree) -> Iterator[Finding]:
-    """What only tests use stands in tests/support: no fake_* and no header that only *_test.cc include elsewhere."""
+    """What only tests use stands in tests/support: no fake_*, no class Fake* and no header that only *_test.cc include elsewhere."""
     users: Dict[str, set] = {}
     for path in tree.having(*CPP):
         for match in filter(None, map(INCLUDE.match, tree.lines(path))):
             users.setdefault(match.group(1), set()).add(path.endswith("_test.cc") or path.startswith("tests/"))
     for path in tree.having(*CPP):
-        if not path.startswith("tests/") and (os.path.basename(path).startswith("fake_") or users.get(path) == {True}):
+        if path.startswith("tests/"):
+            continue
+        if not path.endswith("_test.cc"):
+            for number, line in enumerate(tree.lines(path), 1):
+                if FAKE.search(line):
+                    yield Finding(path, number, "fixtures", "only tests use a fake: tests/support is its place")
+        if os.path.basename(path).startswith("fake_") or users.get(path) == {True}:
             yield Finding(path, 0, "fixtures", "only tests use it: tests/support is its place")
 
 

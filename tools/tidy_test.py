@@ -68,6 +68,8 @@ CASES = [
       "CMakeLists.txt": "b.cc"}),
     ("fixtures", {"common/fake_a.cc": "\n", "CMakeLists.txt": "common/fake_a.cc"},
      {"tests/support/fake_a.cc": "\n", "CMakeLists.txt": "tests/support/fake_a.cc"}),
+    ("fixtures", {"common/a.h": "class FakeA : public A {\n};\n", "common/b.cc": '#include "common/a.h"\n', "CMakeLists.txt": "common/b.cc"},
+     {"common/a.h": "class FakeA;\n", "common/b.cc": '#include "common/a.h"\n', "CMakeLists.txt": "common/b.cc"}),
     ("fixtures", {"jobctl/b.h": "\n", "jobctl/a_test.cc": '#include "jobctl/b.h"\n', "CMakeLists.txt": "jobctl/a_test.cc"},
      {"jobctl/b.h": "\n", "jobctl/a.cc": '#include "jobctl/b.h"\n', "CMakeLists.txt": "jobctl/a.cc"}),
     ("stale-folders", {"tools/tidy.py": "\n"}, {"docs/a.md": "# A\n"}),

@@ -11,6 +11,7 @@
 #include "common/io/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 #include "tests/support/common/temp_dir.h"
 
 namespace hearth {

@@ -175,7 +175,7 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
     job.mutable_optimizer()->set_name("muon");
     job.mutable_optimizer()->set_newton_schulz("quintic");
   });
-  ExpectOnly("optimizer.state", "muon keeps momentum only in fp32, not in", [](v1::JobSpec& job) {
+  ExpectOnly("optimizer.state", "muon keeps momentum in fp32 only", [](v1::JobSpec& job) {
     job.mutable_optimizer()->set_name("muon");
     job.mutable_optimizer()->set_state("int8");
   });

@@ -1,4 +1,5 @@
 // The small tables: formats, recipes, objectives, names.
+#include <optional>
 #include <set>
 #include <string>
 
@@ -26,6 +27,34 @@ TEST(NearestNameTest, SlipOrPrefix_IsFoundAndNonsenseIsNot) {
   EXPECT_EQ(NearestName("zzz", names), "");
   EXPECT_EQ(NearestName("", names), "");
   EXPECT_EQ(NearestName(std::string(100000, 'a'), names), "");
+}
+
+// By the capabilities that the units came with.
+TEST(UnitsForTest, FollowTheCapability) {
+  const auto units = [](std::string_view recipe, int compute) {
+    const std::optional<MatrixFormat> found = UnitsFor(*FindRecipe(recipe), compute);
+    return found.has_value() ? MatrixFormatName(*found) : "none";
+  };
+  EXPECT_EQ(units("bf16", 80), "bf16");
+  EXPECT_EQ(units("fp8", 86), "none");
+  EXPECT_EQ(units("fp8", 89), "fp8");
+  EXPECT_EQ(units("fp8", 90), "fp8");
+  EXPECT_EQ(units("fp8", 100), "fp8");
+  EXPECT_EQ(units("fp8", 120), "fp8_block");
+  for (const int compute : {89, 90}) {
+    EXPECT_EQ(units("mxfp8", compute), "none");
+    EXPECT_EQ(units("nvfp4", compute), "none");
+  }
+  for (const int compute : {100, 103, 120, 121}) {
+    EXPECT_EQ(units("mxfp8", compute), "fp8_block");
+    EXPECT_EQ(units("nvfp4", compute), "fp4");
+    EXPECT_EQ(units("fp8_block", compute), "none");
+  }
+}
+
+TEST(RecipesTest, PlainAndTensorScaled_AreRowsOfTheirKind) {
+  EXPECT_FALSE(PlainRecipe().quantised());
+  EXPECT_TRUE(TensorScaledRecipe().tensor_scaled());
 }
 
 TEST(RecipesTest, AllRows_HaveSoundOperandsAndKnownFallbacks) {

@@ -37,33 +37,4 @@ class Clock {
   static Clock& Real();
 };
 
-// Stands still until told otherwise.
-class FakeClock : public Clock {
- public:
-  explicit FakeClock(absl::Time start = absl::UnixEpoch() + absl::Hours(24 * 365 * 50));
-
-  absl::Time Now() override;
-  absl::Duration Monotonic() override;
-  std::string_view BootId() override { return "fake"; }
-
-  // Returns when the condition holds or Advance() has moved past the deadline.
-  bool AwaitWithTimeout(absl::Mutex& mu,
-                        const absl::Condition& condition,
-                        absl::Duration timeout) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-
-  // Moves both times forward; `by` >= 0.
-  void Advance(absl::Duration by);
-  // Moves only wall time, in either direction.
-  void JumpWall(absl::Duration by);
-  // Blocks until at least `count` threads are inside AwaitWithTimeout, their deadlines fixed. Call
-  // before Advance().
-  void AwaitWaiters(int count);
-
- private:
-  absl::Mutex mu_;
-  absl::Time wall_ ABSL_GUARDED_BY(mu_);
-  absl::Duration monotonic_ ABSL_GUARDED_BY(mu_);
-  int waiters_ ABSL_GUARDED_BY(mu_) = 0;
-};
-
 }  // namespace hearth

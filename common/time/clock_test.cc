@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 
 namespace hearth {
 namespace {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/formats/gpu_units.h"
 #include "kernels/cuda/device.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/cublaslt.h"
@@ -112,9 +113,10 @@ BlockGemmChoice Choose(const Exec& exec, absl::string_view format, bool allow_na
   BlockGemmChoice choice;
   choice.format = std::string(format);
   const GpuProperties& gpu = exec.cuda->gpu();
-  // On sm_120 plain FP8 runs at half the rate of block-scaled products.
+  const int compute = gpu.major * 10 + gpu.minor;
   const bool unit = format == "fp8";
-  const bool units = unit ? gpu.major == 12 : gpu.major == 10 || gpu.major == 12;
+  const bool units =
+      unit ? formats::MultipliesFp8InBlockUnits(compute) : formats::HasBlockUnits(compute);
   if (!units) {
     choice.why =
         absl::StrCat("compute capability ", gpu.major, ".", gpu.minor,

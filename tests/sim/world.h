@@ -18,6 +18,7 @@
 
 #include "common/time/clock.h"
 #include "coordinator/core/core.h"
+#include "tests/support/common/fake_clock.h"
 
 namespace hearth::sim {
 

@@ -15,8 +15,6 @@ namespace hearth::spec {
 namespace {
 
 constexpr const char* kNarrowGradients = "bf16";
-constexpr const char* kPlainRecipe = "bf16";
-constexpr const char* kNarrowRecipe = "fp8";
 
 std::string Str(std::string_view text) {
   return std::string(text);
@@ -55,7 +53,7 @@ class Chooser {
     Variation base = choice_.as_is;
     const bool refused = Refused(base.recipe);
     if (refused) {
-      base.recipe = kPlainRecipe;
+      base.recipe = Str(PlainRecipe().name);
       if (Refused(base.recipe)) {  // such a GPU is planned for by arithmetic alone
         base.recipe = choice_.as_is.recipe;
       }
@@ -277,9 +275,10 @@ absl::StatusOr<std::vector<RemedyRow>> RemediesOf(JobPlans& plans,
         [](Variation& v) { v.micro_batch /= 2; });
   }
   add("gradients.dtype: bf16", [](Variation& v) { v.gradients = kNarrowGradients; });
-  if (RecipeOn(gpu, *FindRecipe(kNarrowRecipe)).execution == Execution::kNative &&
-      as_is.recipe == kPlainRecipe) {
-    add("precision.recipe: fp8", [](Variation& v) { v.recipe = kNarrowRecipe; });
+  const Recipe& narrow = TensorScaledRecipe();
+  if (RecipeOn(gpu, narrow).execution == Execution::kNative && as_is.recipe == PlainRecipe().name) {
+    add("precision.recipe: " + Str(narrow.name),
+        [&narrow](Variation& v) { v.recipe = Str(narrow.name); });
   }
   add("parallel.shard_optimizer: on", [&](Variation& v) { v.shards = plans.gpus(); });
   std::vector<RemedyRow> rows;

@@ -35,6 +35,13 @@ Truth Quantised(const v1::JobSpec& job_spec) {
   return recipe == nullptr ? Truth::kUnknown : FromBool(recipe->quantised());
 }
 
+Truth CanBeEmulated(const v1::JobSpec& job_spec) {
+  const Recipe* recipe = RecipeOfJob(job_spec);
+  return recipe == nullptr ? Truth::kUnknown
+                           : FromBool(recipe->on_cpu == Execution::kEmulated ||
+                                      recipe->on_cuda == Execution::kEmulated);
+}
+
 Truth CanFallBack(const v1::JobSpec& job_spec) {
   return FromBool(FallsBack(job_spec.precision()));
 }
@@ -68,6 +75,7 @@ struct Predicate {
 
 const Predicate kPredicates[] = {
     {"quantised", Quantised, "with a quantised recipe", RecipeText},
+    {"can_be_emulated", CanBeEmulated, "with a recipe that a device may emulate", RecipeText},
     {"can_fall_back", CanFallBack, "with precision.fallback",
      [](const v1::JobSpec&) { return std::string("no other recipe to fall back to is named"); }},
     {"shape_known", ShapeKnown, "with the shape of the model in the spec",

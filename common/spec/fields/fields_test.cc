@@ -244,6 +244,29 @@ TEST(IdleKeys, Bf16Tail_ActsOnQuantisedRecipesAlone) {
   }
 }
 
+TEST(IdleKeys, OptionsOfQuantisedSteps_ActOnQuantisedRecipesAlone) {
+  for (const Recipe& recipe : Recipes()) {
+    v1::JobSpec counting = ValidJob();
+    counting.mutable_precision()->set_recipe(std::string(recipe.name));
+    v1::JobSpec wide = counting;
+    counting.mutable_precision()->set_stats_every(10);
+    wide.mutable_precision()->set_narrow_activations(false);
+    EXPECT_EQ(Idle(counting).empty(), recipe.quantised()) << recipe.name << Idle(counting);
+    EXPECT_EQ(Idle(wide).empty(), recipe.quantised()) << recipe.name << Idle(wide);
+  }
+}
+
+TEST(IdleKeys, Emulate_ActsOnRecipesThatADeviceMayEmulate) {
+  ExpectIdle("precision.emulate", "a device may emulate; here precision.recipe is fp32",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp32");
+               job.mutable_precision()->set_emulate(false);
+             });
+  v1::JobSpec job = ValidJob();
+  job.mutable_precision()->set_emulate(false);
+  EXPECT_EQ(Idle(job), "");
+}
+
 // A row's default counts as such even where a condition keeps it out of the resolved spec.
 TEST(IdleKeys, DefaultsOfRows_AreNeverRefused) {
   int tried = 0;
@@ -294,7 +317,6 @@ TEST(IdleKeys, DefaultsAndPresets_AreNoKeysOfTheUser) {
   // What asks for nothing gets it.
   job.mutable_train()->set_eval_every(0);
   job.mutable_parallel()->set_shard_optimizer("off");
-  job.mutable_precision()->set_narrow_activations(false);
   EXPECT_EQ(Idle(job), "");
   // Folders of rope models say how many positions they were made for, and a resolved spec keeps it.
   v1::JobSpec folder = ValidJob();

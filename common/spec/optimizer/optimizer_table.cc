@@ -64,7 +64,7 @@ bool IsNotHiddenMatrix(const Parameter& parameter) {
 }
 
 bool OptimizerRow::needs_master() const {
-  return std::any_of(states.begin(), states.end(), [](const StateSpec& s) { return s.fixed; });
+  return std::any_of(states.begin(), states.end(), [](const StateSpec& s) { return !s.narrow; });
 }
 
 absl::Span<const OptimizerRow> Optimizers() {
@@ -88,7 +88,7 @@ std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
     if (!state.Has(parameter)) {
       continue;
     }
-    const bool taken = format != nullptr && !state.fixed && state.dtype == DType::kF32 &&
+    const bool taken = format != nullptr && state.narrow && state.dtype == DType::kF32 &&
                        (format->takes == nullptr || format->takes(parameter));
     const StateCodec codec = taken ? format->CodecOf(state.kind) : StateCodec::kNone;
     if (codec == StateCodec::kNone) {

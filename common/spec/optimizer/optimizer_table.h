@@ -23,12 +23,12 @@ namespace hearth::spec {
 // defines Make<Type>() (worker/trainer/optim/optimizer.h).
 #define HEARTH_OPTIMIZERS(ROW)                                                        \
   ROW(AdamW, "adamw", "Adam with decoupled weight decay",                             \
-      StateSpec{"exp_avg"},                                                           \
-      StateSpec{"exp_avg_sq", DType::kF32, nullptr, StateKind::kSquares})             \
+      StateSpec{.name = "exp_avg", .narrow = true},                                   \
+      StateSpec{.name = "exp_avg_sq", .kind = StateKind::kSquares, .narrow = true})   \
   ROW(Muon, "muon", "orthogonal momentum for hidden matrices, AdamW for all else",    \
-      StateSpec{"momentum", DType::kF32, &IsHiddenMatrix, StateKind::kMomentum, true}, \
-      StateSpec{"exp_avg", DType::kF32, &IsNotHiddenMatrix},                          \
-      StateSpec{"exp_avg_sq", DType::kF32, &IsNotHiddenMatrix, StateKind::kSquares})
+      StateSpec{.name = "momentum", .of = &IsHiddenMatrix, .kind = StateKind::kMomentum}, \
+      StateSpec{.name = "exp_avg", .of = &IsNotHiddenMatrix, .narrow = true},         \
+      StateSpec{.name = "exp_avg_sq", .of = &IsNotHiddenMatrix, .kind = StateKind::kSquares, .narrow = true})
 // clang-format on
 
 // What a state's values are like, which decides how few bits hold them.
@@ -43,15 +43,15 @@ inline constexpr int kStateKinds = 3;
 // parameters.
 struct StateSpec {
   std::string_view name;  // "exp_avg"
-  // kF32: in the format of the job's optimizer.state where that takes the parameter. kBF16: always
-  // so. A CPU too holds kBF16 in 16 bits.
+  // kF32, if `narrow`: in the format of the job's optimizer.state where that takes the parameter.
+  // kBF16: always so. A CPU too holds kBF16 in 16 bits.
   DType dtype = DType::kF32;
   // Which parameters have it; null: all.
   bool (*of)(const Parameter& parameter) = nullptr;
   StateKind kind = StateKind::kMean;
-  // Kept only in this format, with masters, whatever optimizer.state and optimizer.master offer:
-  // the rules refuse a job that asks for another.
-  bool fixed = false;
+  // The optimizer's code can read it in every format of optimizer.state, and can update weights
+  // without masters. If not, the rules refuse jobs that ask for either.
+  bool narrow = false;
 
   bool Has(const Parameter& parameter) const { return of == nullptr || of(parameter); }
 };
@@ -65,6 +65,7 @@ struct OptimizerRow {
   std::string_view comment;
   std::vector<StateSpec> states = {};
 
+  // Any state is not `narrow`.
   bool needs_master() const;
 };
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "common/formats/gpu_units.h"
 #include "common/spec/fact_reader.h"
 #include "common/spec/names.h"
 #include "common/spec/text.h"
@@ -22,8 +23,7 @@ namespace hearth::spec {
 namespace {
 
 constexpr std::string_view kFormatNames[kMatrixFormatCount] = {"bf16", "fp8", "fp8_block", "fp4"};
-constexpr int kOldest = 80;    // compute capability of the oldest GPU that Hearth runs on
-constexpr int kFp8Units = 89;  // and of the oldest with FP8 units
+constexpr int kOldest = 80;  // compute capability of the oldest GPU that Hearth runs on
 
 GpuRow ReadRow(const std::string& name, const YAML::Node& node, std::vector<std::string>& errors) {
   FactReader facts(node, "gpus.yaml: " + name, errors);
@@ -123,13 +123,6 @@ MatrixFormat FormatOf(const Recipe& recipe) {
              : MatrixFormat::kFp8Block;
 }
 
-// Block-scaled units of 10.x and 12.x take blocks of 16 and 32; 128 x 128 of a weight is not one.
-bool HasBlockUnits(const GpuRow& gpu, const Recipe& recipe) {
-  const int generation = gpu.compute / 10;
-  return (generation == 10 || generation == 12) &&
-         !recipe.Any([](const Operand& o) { return o.layout == BlockLayout::kFp8Block; });
-}
-
 }  // namespace
 
 std::string_view MatrixFormatName(MatrixFormat format) {
@@ -198,24 +191,31 @@ RecipeOnGpu RecipeOn(const GpuRow& gpu, const Recipe& recipe) {
   if (gpu.compute < kOldest) {
     return {Execution::kNone, format, Text("compute capability ", capability, " is below 8.0")};
   }
-  if (format == MatrixFormat::kBf16) {
-    return {Execution::kNative, format, ""};
+  const std::optional<MatrixFormat> units = UnitsFor(recipe, gpu.compute);
+  if (units.has_value() && (!recipe.column_scales() || gpu.Flops(*units) > 0)) {
+    return {Execution::kNative, *units, ""};
   }
-  if (format == MatrixFormat::kFp8) {
-    if (gpu.compute < kFp8Units) {
-      return {Execution::kNone, format,
-              Text("compute capability ", capability, " has no FP8 units")};
-    }
-    // On 12.x, products with one scale a tensor use the block-scaled units, which are faster.
-    const bool block = gpu.compute / 10 == 12;
-    return {Execution::kNative, block ? MatrixFormat::kFp8Block : format, ""};
-  }
-  if (HasBlockUnits(gpu, recipe) && gpu.Flops(format) > 0) {
-    return {Execution::kNative, format, ""};
+  if (recipe.tensor_scaled()) {
+    return {Execution::kNone, format, Text("compute capability ", capability, " has no FP8 units")};
   }
   return {
       Execution::kEmulated, MatrixFormat::kBf16,
       Text("compute capability ", capability, " has no units for it: its products run in BF16")};
+}
+
+std::optional<MatrixFormat> UnitsFor(const Recipe& recipe, int compute) {
+  const MatrixFormat format = FormatOf(recipe);
+  if (recipe.tensor_scaled()) {
+    if (!formats::HasFp8Units(compute)) {
+      return std::nullopt;
+    }
+    return formats::MultipliesFp8InBlockUnits(compute) ? MatrixFormat::kFp8Block : format;
+  }
+  const bool lacks = recipe.Any([compute](const Operand& o) {
+    return o.scaling == Scaling::kBlock &&
+           !formats::HasBlockUnits(compute, formats::RowOf(o.layout));
+  });
+  return lacks ? std::nullopt : std::optional(format);
 }
 
 int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size) {

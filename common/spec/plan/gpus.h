@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,10 @@ struct RecipeOnGpu {
   std::string why;  // of kNone and kEmulated, a sentence
 };
 RecipeOnGpu RecipeOn(const GpuRow& gpu, const Recipe& recipe);
+
+// What the units of a GPU of this compute capability (times ten) multiply for the products of the
+// recipe's quantised layers. nullopt: it has none for them.
+std::optional<MatrixFormat> UnitsFor(const Recipe& recipe, int compute);
 
 // Device memory that a process takes outside its arena, bytes: CUDA context and code, cuBLASLt,
 // cuDNN, graphs. Measured on one H200 (driver 580, CUDA 13.0, cuDNN

@@ -280,6 +280,24 @@ TEST(OptimizersTest, AllRows_HaveANameAndStatesOfDifferentNamesForEachParameter)
   }
 }
 
+// Code written for floats never gets another format, unless its row asks for it.
+TEST(OptimizersTest, StateThatIsNotNarrow_StaysInFp32InEveryStateFormat) {
+  const OptimizerRow plain{"plain", "", {StateSpec{"exp_avg"}}};
+  const OptimizerRow narrow{"narrow", "", {StateSpec{.name = "exp_avg", .narrow = true}}};
+  EXPECT_TRUE(plain.needs_master());
+  EXPECT_FALSE(narrow.needs_master());
+  for (const StateFormatRow& format : StateFormatRows()) {
+    int differ = 0;
+    for (const Parameter& p : BuildParameterTable(PresetShape("gpt2"))) {
+      const std::vector<ParameterState> states = StatesOf(plain, p, &format);
+      ASSERT_EQ(states.size(), 1u) << format.name;
+      EXPECT_EQ(states[0].dtype, DType::kF32) << format.name << ' ' << p.name;
+      differ += StatesOf(narrow, p, &format) != states ? 1 : 0;
+    }
+    EXPECT_EQ(differ > 0, &format != &StateFormatRows()[0]) << format.name;
+  }
+}
+
 TEST(ResolveGroupOptionsTest, Overrides_ReplaceTheDefaultsOfTheirGroup) {
   const auto table = BuildParameterTable(PresetShape("gpt2"));
   v1::OptimizerSpec optimizer;

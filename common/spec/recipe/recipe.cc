@@ -1,6 +1,7 @@
 #include "common/spec/recipe/recipe.h"
 
 #include <algorithm>
+#include <functional>
 #include <list>
 
 #include "absl/base/thread_annotations.h"
@@ -238,6 +239,12 @@ int64_t Recipe::extent_unit() const {
 const Recipe& PlainRecipe() {
   static const Recipe& plain = *FindRecipe("bf16");
   return plain;
+}
+
+const Recipe& TensorScaledRecipe() {
+  static const Recipe& row =
+      *std::find_if(Recipes().begin(), Recipes().end(), std::mem_fn(&Recipe::tensor_scaled));
+  return row;
 }
 
 std::vector<std::string_view> RecipeNames() {

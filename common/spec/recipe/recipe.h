@@ -139,6 +139,8 @@ absl::Span<const Recipe> Recipes();
 const Recipe* FindRecipe(std::string_view name);
 // What steps and layers run in that are not quantised: bf16.
 const Recipe& PlainRecipe();
+// The first row that scales whole tensors: fp8.
+const Recipe& TensorScaledRecipe();
 
 std::vector<std::string_view> RecipeNames();
 // Names of the rows that fit, in the table's order.

@@ -13,9 +13,10 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
     return;
   }
   for (const StateSpec& state : row->states) {
-    if (state.fixed && optimizer.state() != DTypeName(state.dtype)) {
-      check.Add("optimizer.state", Text(row->name, " keeps ", state.name, " only in ",
-                                        DTypeName(state.dtype), ", not in ", optimizer.state()));
+    if (!state.narrow && optimizer.state() != StateFormatRows()[0].name) {
+      check.Add("optimizer.state",
+                Text(row->name, " keeps ", state.name, " in ", DTypeName(state.dtype),
+                     " only, not in ", optimizer.state()));
       break;
     }
   }

@@ -6,6 +6,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 #include "tests/support/common/fake_state.h"
 
 namespace hearth::worker {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/daemon/fake_text_host.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 
 namespace hearth::worker {
 namespace {

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/common/fake_clock.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/common/weight_folder.h"
 

@@ -1,3 +1,4 @@
+#include "tests/support/common/fake_clock.h"
 #include "worker/trainer/cli/bench_length.h"
 
 #include <gtest/gtest.h>

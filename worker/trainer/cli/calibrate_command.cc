@@ -146,29 +146,38 @@ class Calibrator {
   }
 
   // The three products of a weight, as the engine has them (step_floor.cc).
-  static std::vector<ProductShape> ProductsOf(const Weight& w, int64_t tokens, bool fp8) {
-    const DType x = fp8 ? DType::kE4M3 : DType::kBF16;
-    const DType dy = fp8 ? DType::kE5M2 : DType::kBF16;
-    constexpr DType kOut = DType::kBF16;
-    return {{tokens, w.out, w.in, x, x, kOut, false, true, fp8, fp8},
-            {tokens, w.in, w.out, dy, x, kOut, false, fp8, fp8, false},
-            {w.out, w.in, tokens, dy, x, DType::kF32, !fp8, fp8, fp8, false}};
+  static std::vector<ProductShape> ProductsOf(const Weight& w,
+                                              int64_t tokens,
+                                              const spec::Recipe& recipe) {
+    const bool fp8 = recipe.tensor_scaled();
+    const DType x = recipe.fprop.a.dtype;
+    const DType dy = recipe.dgrad.a.dtype;
+    return {
+        {tokens, w.out, w.in, x, recipe.fprop.b.dtype, recipe.fprop.output, false, true, fp8, fp8},
+        {tokens, w.in, w.out, dy, recipe.dgrad.b.dtype, recipe.dgrad.output, false, fp8, fp8,
+         false},
+        {w.out, w.in, tokens, dy, x, DType::kF32, !fp8, fp8, fp8, false}};
   }
 
   absl::Status Products() {
     const absl::Duration end = Clock::Real().Monotonic() + absl::Seconds(kProductSeconds);
     const int capability = context_.gpu().major * 10 + context_.gpu().minor;
-    std::vector<std::string> formats = {"bf16"};
-    if (capability >= 89) {
-      // On 12.x products of one scale a tensor run in the block-scaled units.
-      formats.emplace_back(capability / 10 == 12 ? "fp8_block" : "fp8");
+    const spec::Recipe& plain = spec::PlainRecipe();
+    const spec::Recipe& narrow = spec::TensorScaledRecipe();
+    std::vector<const spec::Recipe*> recipes;
+    std::vector<std::string> formats;
+    for (const spec::Recipe* recipe : {&plain, &narrow}) {
+      if (const auto units = spec::UnitsFor(*recipe, capability); units.has_value()) {
+        recipes.push_back(recipe);
+        formats.emplace_back(spec::MatrixFormatName(*units));
+      }
     }
     std::vector<std::string> rows(formats.size());
     for (const int64_t tokens : kTokens) {
       for (const Weight& weight : kWeights) {
         const int64_t m = weight.out >= 32768 ? std::min(tokens, kMostHeadTokens) : tokens;
         for (size_t f = 0; f < formats.size(); ++f) {
-          for (const ProductShape& product : ProductsOf(weight, m, f > 0)) {
+          for (const ProductShape& product : ProductsOf(weight, m, *recipes[f])) {
             if (Clock::Real().Monotonic() > end) {
               return PrintProducts(formats, rows);
             }

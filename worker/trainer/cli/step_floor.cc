@@ -18,7 +18,7 @@ class FloorMeter {
 
   absl::StatusOr<StepFloor> Run() {
     const spec::PrecisionPlan& p = engine_.precision();
-    const bool fp8 = quantised_ && p.quantised() && p.NeedsFp8Units() == p.recipe;
+    const bool fp8 = quantised_ && p.quantised() && p.recipe->tensor_scaled();
     for (const FloorLinear& linear : FloorLinears(engine_.table())) {
       HEARTH_RETURN_IF_ERROR(Linear(linear, fp8 && (!linear.head || p.head)));
     }

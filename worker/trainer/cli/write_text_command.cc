@@ -55,20 +55,18 @@ class WorkerPipe {
     }
   }
 
-  // False: the worker has gone.
-  bool Send(const v1::WrittenText& answer) {
+  // UNAVAILABLE: the worker has gone. Otherwise what is wrong with the message; nothing was sent.
+  absl::Status Send(const v1::WrittenText& answer) {
     std::string frame;
-    if (!AppendFrame(answer, frame).ok()) {
-      return false;
-    }
+    HEARTH_RETURN_IF_ERROR(AppendFrame(answer, frame));
     for (size_t sent = 0; sent < frame.size();) {
       const ssize_t now = send(fd_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
       if (now < 0 && errno != EINTR) {
-        return false;
+        return absl::UnavailableError("the worker has gone");
       }
       sent += static_cast<size_t>(std::max<ssize_t>(now, 0));
     }
-    return true;
+    return absl::OkStatus();
   }
 
  private:
@@ -167,13 +165,16 @@ absl::StatusOr<v1::TextEnd> Write(const WriteTextOptions& options,
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<GeneratingModel> generating,
                           OpenFolderModel(wanted, folder));
   GrowingText growing(*generating->generator);
+  absl::Status sent;
   HEARTH_ASSIGN_OR_RETURN(
       const StreamedText written,
-      StreamText(growing, *tokenizer, tokens, writing, [&pipe](std::string_view piece) {
+      StreamText(growing, *tokenizer, tokens, writing, [&](std::string_view piece) {
         v1::WrittenText answer;
         answer.set_text(Characters(piece));
-        return pipe.Send(answer);
+        sent = pipe.Send(answer);
+        return sent.ok();
       }));
+  HEARTH_RETURN_IF_ERROR(sent);
   return EndOf(written.end);
 }
 
@@ -188,7 +189,7 @@ absl::Status Serve(const WriteTextOptions& options) {
     last.set_code(static_cast<int32_t>(end.status().code()));
     last.set_error(Characters(std::string(end.status().message())));
   }
-  return pipe.Send(last) ? absl::OkStatus() : absl::UnavailableError("the worker has gone");
+  return pipe.Send(last);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "common/base/system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 #include "worker/trainer/link/link.h"
 
 namespace hearth::trainer {

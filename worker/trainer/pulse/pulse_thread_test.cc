@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 #include "tests/support/trainer/test_link.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/pulse/stacks.h"

@@ -5,6 +5,7 @@
 
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 
 namespace hearth::trainer {
 namespace {

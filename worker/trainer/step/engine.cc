@@ -59,7 +59,7 @@ absl::Status Engine::CheckDevice() const {
     return absl::OkStatus();
   }
   const kernels::GpuProperties& gpu = options_.cuda->gpu();
-  if (gpu.major * 10 + gpu.minor >= 89) {
+  if (spec::UnitsFor(*fp8, gpu.major * 10 + gpu.minor).has_value()) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError(absl::StrCat(

@@ -1,3 +1,4 @@
+#include "tests/support/common/fake_clock.h"
 #include "worker/trainer/step/step_watch.h"
 
 #include <gmock/gmock.h>
