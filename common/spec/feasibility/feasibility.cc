@@ -102,7 +102,7 @@ class Assessment {
         static_cast<double>(f_.micro_batches * f_.micro_batch * f_.sequence_length);
     f_.tok_s = tokens / f_.time.seconds;
     f_.mfu = f_.tok_s / f_.gpus * f_.flops_per_token / gpu_.bf16_flops();
-    // Each product at its data sheet's rate, attention at that of BF16.
+    // Each product at its data sheet's rate, attention at that of BF16; of a micro-batch.
     const StepWork work = WorkOf(chosen.job->options, FormatOnGpu(gpu_, chosen));
     double seconds = 0;
     for (const ProductWork& product : work.products) {
@@ -110,6 +110,10 @@ class Assessment {
     }
     for (const PassWork& pass : work.passes) {
       seconds += (pass.forward_flops + pass.backward_flops) / gpu_.bf16_flops();
+    }
+    for (const ProductWork& product : work.update_products) {
+      seconds += product.flops() / gpu_.Flops(product.format) * f_.gpus /
+                 static_cast<double>(f_.micro_batches);
     }
     f_.peak_tok_s = static_cast<double>(f_.micro_batch * f_.sequence_length) / seconds * f_.gpus;
   }
