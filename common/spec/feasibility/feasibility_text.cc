@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -12,6 +13,10 @@ namespace hearth::spec {
 namespace {
 
 constexpr double kMs = 1e3;
+
+constexpr const char* kLossNote =
+    "LOSS: held-out loss against the default, one run each of 112 M parameters over 13 M tokens, "
+    "which another seed moves by about 2 %; -: not measured.\n";
 
 double Gb(int64_t bytes) {
   return static_cast<double>(bytes) * 1e-9;
@@ -42,12 +47,22 @@ void AddLevels(const Feasibility& f, std::string& out) {
 }
 
 void AddRemedies(const Feasibility& f, std::string& out) {
-  absl::StrAppendFormat(&out, "\n%-54s %9s %8s\n", "EACH CHANGE ALONE", "SAVES GB", "STEP");
+  if (f.remedies.empty()) {
+    return;
+  }
+  absl::StrAppendFormat(&out, "\n%-40s %9s %8s %9s\n", "EACH CHANGE ALONE", "SAVES GB", "STEP",
+                        "LOSS");
+  bool measured = false;
   for (const RemedyRow& remedy : f.remedies) {
-    absl::StrAppendFormat(&out, "%-54s %9.2f %8s\n", remedy.change, Gb(remedy.saved_bytes),
-                          !remedy.built           ? "not yet"
-                          : remedy.time_ratio > 0 ? absl::StrFormat("x %.2f", remedy.time_ratio)
-                                                  : "-");
+    const std::string step = !remedy.built           ? "not yet"
+                             : remedy.time_ratio > 0 ? absl::StrFormat("x %.2f", remedy.time_ratio)
+                                                     : "-";
+    absl::StrAppendFormat(&out, "%-40s %9.2f %8s %9s\n", remedy.change, Gb(remedy.saved_bytes),
+                          step, remedy.loss.empty() ? "-" : remedy.loss);
+    measured = measured || absl::EndsWith(remedy.loss, "%");
+  }
+  if (measured) {
+    absl::StrAppend(&out, kLossNote);
   }
 }
 
@@ -148,11 +163,15 @@ std::string StateFormatsText() {
   std::string out = absl::StrFormat("%-64s %9s %9s %9s %9s %12s\n", "BYTES A PARAMETER", "WEIGHTS",
                                     "GRADIENTS", "STATES", "SUM", "WITH SCALES");
   for (const StateFormat& row : StateFormats()) {
-    absl::StrAppendFormat(&out, "%-64s %9.4f %9.4f %9.4f %9.4f %12.4f%s\n", std::string(row.name),
-                          row.weights, row.gradients, row.states, row.bytes(), row.with_scales(),
+    absl::StrAppendFormat(&out, "%-64s %9.4f %9.4f %9.4f %9.4f %12.4f%s\n", row.name, row.weights,
+                          row.gradients, row.states, row.bytes(), row.with_scales(),
                           row.built ? "" : "  not yet");
   }
-  return absl::StrCat(out, "\"not yet\": this version cannot train so. Activations come on top.\n");
+  return absl::StrCat(
+      out,
+      "Of a large matrix of the layers, in the recipe bf16. State of embeddings, norms and biases "
+      "stays in FP32 with int8 and int4;\nwith muon they are AdamW's. \"not yet\": this version "
+      "cannot train so. Activations come on top.\n");
 }
 
 }  // namespace hearth::spec
