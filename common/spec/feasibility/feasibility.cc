@@ -28,6 +28,11 @@ std::string Str(std::string_view text) {
   return std::string(text);
 }
 
+std::string StepText(double seconds) {
+  return seconds < 10 ? absl::StrFormat("%.1f ms", seconds * 1e3)
+                      : absl::StrFormat("%.1f s", seconds);
+}
+
 // Puts the GPU's and the calibration's share into a judgement of one variation.
 class Assessment {
  public:
@@ -186,9 +191,9 @@ class Assessment {
     f_.reasons.insert(f_.reasons.begin(),
                       choice.fits ? memory : absl::StrCat(memory, ": does not fit"));
     if (f_.time.known()) {
-      f_.reasons.push_back(
-          absl::StrFormat("time: %.0f tok/s, %.1f ms a step, %.4g h for %.4g tokens", f_.tok_s,
-                          f_.time.seconds * 1e3, f_.seconds / kHour, f_.tokens));
+      f_.reasons.push_back(absl::StrFormat(
+          "time: %.0f tok/s, %s a step, %s for %s tokens", f_.tok_s, StepText(f_.time.seconds),
+          HumanDuration(absl::Seconds(f_.seconds)), FormatCount(f_.tokens)));
     } else {
       f_.reasons.push_back("time: not known: " + f_.time.unknown);
     }

@@ -1,5 +1,6 @@
 #include "common/spec/feasibility/feasibility_text.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -32,7 +33,7 @@ void AddMemory(const Feasibility& f, std::string& out) {
   const int64_t left = f.device_bytes - f.total_bytes;
   absl::StrAppendFormat(&out, "%-24s %10.3f of %.3f GB (%.1f %%)\n", left >= 0 ? "left" : "missing",
                         Gb(left >= 0 ? left : -left), Gb(f.device_bytes),
-                        100.0 * Gb(left) / Gb(f.device_bytes));
+                        100.0 * std::abs(Gb(left)) / Gb(f.device_bytes));
 }
 
 void AddLevels(const Feasibility& f, std::string& out) {
@@ -103,10 +104,10 @@ void AddProducts(const Feasibility& f, std::string& out) {
 void AddRun(const Feasibility& f, const FeasibilityQuery& query, std::string& out) {
   absl::StrAppendFormat(
       &out,
-      "\n%s for %.4g tokens at %.0f tok/s (%.0f %% of the peak of its formats, MFU %.1f %% of the "
+      "\n%s for %s tokens at %.0f tok/s (%.0f %% of the peak of its formats, MFU %.1f %% of the "
       "BF16 rate; goodput %.1f %%: checkpoints, evaluation, a failure each %.0f h of a GPU)\n",
-      HumanDuration(absl::Seconds(f.seconds)), f.tokens, f.tok_s, 100 * f.peak_share(), 100 * f.mfu,
-      100 * f.goodput, query.mtbf_hours);
+      HumanDuration(absl::Seconds(f.seconds)), FormatCount(f.tokens), f.tok_s, 100 * f.peak_share(),
+      100 * f.mfu, 100 * f.goodput, query.mtbf_hours);
   if (f.joules.has_value()) {
     absl::StrAppendFormat(&out, "energy: %s at %.0f W a GPU, %.4g tokens per joule\n",
                           EnergyText(*f.joules), f.time.watts, f.tokens / *f.joules);
@@ -139,10 +140,10 @@ std::string FeasibilityText(const Feasibility& f, const FeasibilityQuery& query,
   }
   absl::StrAppendFormat(
       &out,
-      "%s parameters, micro-batch %d x %d tokens, %d micro-batches a step, recipe %s (%s), "
+      "%s parameters, micro-batch %d x %d tokens, %d micro-batch%s a step, recipe %s (%s), "
       "recompute %s\n",
       FormatCount(static_cast<double>(f.parameters)), f.micro_batch, f.sequence_length,
-      f.micro_batches, f.recipe, f.execution, f.recompute);
+      f.micro_batches, f.micro_batches == 1 ? "" : "es", f.recipe, f.execution, f.recompute);
   if (!f.execution_note.empty()) {
     absl::StrAppend(&out, "  ", f.recipe, " is ", f.execution, ": ", f.execution_note, "\n");
   }

@@ -236,8 +236,8 @@ class Chooser {
       }
     }
     choice_.reasons.push_back(absl::StrFormat(
-        "with all that this version can change (%s) it still takes %.2f GB; a smaller model or a "
-        "shorter sequence would need less",
+        "with all that this version can change (%s) it still takes %.2f GB; a smaller model, a "
+        "shorter sequence or more GPUs (--gpus), which divide the optimizer, would need less",
         all, 1e-9 * static_cast<double>(least_bytes_ + OverheadBytes(plans_.gpus()))));
     return std::move(choice_);
   }

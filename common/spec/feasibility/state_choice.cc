@@ -73,7 +73,11 @@ v1::JobSpec WithChoice(v1::JobSpec job, const StateChoice& choice) {
     optimizer.set_master(choice.master);
   }
   if (!choice.gradients.empty()) {
-    job.mutable_gradients()->set_dtype(choice.gradients);
+    v1::GradientSpec& gradients = *job.mutable_gradients();
+    if (gradients.reduce_dtype() == gradients.dtype()) {  // its default, which follows
+      gradients.clear_reduce_dtype();
+    }
+    gradients.set_dtype(choice.gradients);
   }
   return job;
 }

@@ -108,7 +108,7 @@ TEST(StateChoiceTest, KeysThatMeanNothingWithAnotherOptimizer_AreNamed) {
   job = WithChoice(job, {"muon", "fp32", "fp32", ""});
   job.mutable_optimizer()->set_momentum(0.9);
   EXPECT_THAT(IdleWith(job, ChoiceOf(job)), IsEmpty());
-  EXPECT_THAT(IdleWith(job, {"adamw", "int8", "fp32", ""}), ElementsAre("optimizer.momentum"));
+  EXPECT_THAT(IdleWith(job, {"adamw", "int8", "fp32", "bf16"}), ElementsAre("optimizer.momentum"));
 }
 
 TEST(StateChoiceTest, ChoicesByLoss_BeginWithTheJobAndChangeTheLeastFirst) {
