@@ -304,9 +304,10 @@ absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_spec, const Options& opti
   }
   const int gpus =
       options.query.gpus > 0 ? options.query.gpus : std::max(1, job_spec.resources().workers());
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<spec::FamilyModel> family,
-                          spec::FamilyOf(job_spec, gpus, most));
-  WriteOut(LargestTable(family, rows, gpus, FitColumns()));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<spec::FormatFamily> families,
+                          spec::FamiliesOf(job_spec, gpus, most));
+  WriteOut(rows.size() == 1 ? LargestOfGpu(families, *rows.front(), gpus, FitColumns())
+                            : LargestTable(families, rows, gpus, FitColumns()));
   return kExitOk;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -103,6 +104,36 @@ std::string Picture(const std::vector<Feasibility>& plans, const spec::Feasibili
       panel.Axes(title) + panel.Framed("plan", drawn) + panel.Names(heights, names));
 }
 
+constexpr const char* kLargestNote =
+    "The largest model of the job's family (layers and heads scaled) that trains, with the "
+    "smallest "
+    "micro-batch, recompute: block and gradients in bf16.\n";
+
+// The rule of thumb for formats that people ask for.
+std::string TiersTable(const std::vector<const spec::GpuRow*>& rows, int gpus, int columns) {
+  std::vector<std::string> header = {"GPU"};
+  for (const spec::StateFormat* tier : spec::StateTiers()) {
+    header.push_back(absl::StrFormat("AT-%.3fB", tier->bytes()));
+  }
+  Table table(header);
+  for (const spec::GpuRow* gpu : rows) {
+    std::vector<std::string> row = {gpu->name};
+    for (const spec::StateFormat* tier : spec::StateTiers()) {
+      row.push_back(FormatCount(spec::LargestParameters(gpu->memory_gb * gpus, tier->bytes())));
+    }
+    table.Add(std::move(row));
+  }
+  std::string out = absl::StrFormat(
+      "\nBy a rule of thumb: %.0f %% of the nominal memory divided by the bytes of a parameter.\n",
+      100 * spec::kParameterShare);
+  absl::StrAppend(&out, table.Render(columns));
+  for (const spec::StateFormat* tier : spec::StateTiers()) {
+    absl::StrAppendFormat(&out, "AT-%.3fB: %s; %s.\n", tier->bytes(), tier->name,
+                          tier->built ? "this version trains so" : "this version cannot train so");
+  }
+  return out;
+}
+
 nlohmann::json Number(bool known, double value) {
   return known && std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
 }
@@ -130,7 +161,8 @@ nlohmann::json MemoryJson(const Feasibility& f) {
     out["remedies"].push_back({{"change", remedy.change},
                                {"saved_bytes", remedy.saved_bytes},
                                {"time_ratio", Number(remedy.time_ratio > 0, remedy.time_ratio)},
-                               {"built", remedy.built}});
+                               {"built", remedy.built},
+                               {"loss", remedy.loss}});
   }
   return out;
 }
@@ -285,40 +317,44 @@ std::string PlanJson(const std::vector<Feasibility>& plans) {
   return out.dump(2) + "\n";
 }
 
-std::string LargestTable(const std::vector<spec::FamilyModel>& family,
+std::string LargestTable(const std::vector<spec::FormatFamily>& families,
                          const std::vector<const spec::GpuRow*>& rows,
                          int gpus,
                          int columns) {
-  std::vector<std::string> header = {"GPU", "TRAINS", "LAYERS", "HIDDEN", "GB", "OF"};
-  for (const spec::StateFormat* tier : spec::StateTiers()) {
-    header.push_back(absl::StrFormat("AT-%.3fB", tier->bytes()));
+  std::vector<std::string> header = {"GPU", "OF-GB"};
+  for (const spec::FormatFamily& family : families) {
+    header.push_back(absl::AsciiStrToUpper(spec::ShortChoiceText(family.format)));
   }
   Table table(header);
   for (const spec::GpuRow* gpu : rows) {
-    const spec::FamilyModel* model = spec::LargestOf(family, gpu->memory_bytes());
-    std::vector<std::string> row = {gpu->name};
-    if (model != nullptr) {
-      row.insert(row.end(),
-                 {FormatCount(static_cast<double>(model->parameters)), absl::StrCat(model->layers),
-                  absl::StrCat(model->hidden), absl::StrFormat("%.1f", Gb(model->total_bytes))});
-    } else {
-      row.insert(row.end(), {"-", "-", "-", "-"});
-    }
-    row.push_back(absl::StrFormat("%.1f", Gb(gpu->memory_bytes())));
-    for (const spec::StateFormat* tier : spec::StateTiers()) {
-      row.push_back(FormatCount(spec::LargestParameters(gpu->memory_gb * gpus, tier->bytes())));
+    std::vector<std::string> row = {gpu->name, absl::StrFormat("%.1f", Gb(gpu->memory_bytes()))};
+    for (const spec::FormatFamily& family : families) {
+      const spec::FamilyModel* model = spec::LargestOf(family.models, gpu->memory_bytes());
+      row.push_back(model != nullptr ? FormatCount(static_cast<double>(model->parameters)) : "-");
     }
     table.Add(std::move(row));
   }
-  std::string out = table.Render(columns);
-  absl::StrAppend(&out, "TRAINS: of the job's family (layers and heads scaled), with the smallest ",
-                  "micro-batch, recompute: block and gradients in bf16.\n");
-  for (const spec::StateFormat* tier : spec::StateTiers()) {
-    absl::StrAppendFormat(&out, "AT-%.3fB: %.0f %% of the nominal memory / %s; %s.\n",
-                          tier->bytes(), 100 * spec::kParameterShare, std::string(tier->name),
-                          tier->built ? "this version trains so" : "this version cannot train so");
+  return absl::StrCat(table.Render(columns), kLargestNote, TiersTable(rows, gpus, columns));
+}
+
+std::string LargestOfGpu(const std::vector<spec::FormatFamily>& families,
+                         const spec::GpuRow& gpu,
+                         int gpus,
+                         int columns) {
+  Table table({"OPTIMIZER", "PARAMETERS", "LAYERS", "HIDDEN", "GB", "OF-GB"});
+  for (const spec::FormatFamily& family : families) {
+    const std::string name = spec::ChoiceText(family.format);
+    const spec::FamilyModel* model = spec::LargestOf(family.models, gpu.memory_bytes());
+    const std::string of = absl::StrFormat("%.1f", Gb(gpu.memory_bytes()));
+    if (model == nullptr) {
+      table.Add({name, "-", "-", "-", "-", of});
+      continue;
+    }
+    table.Add({name, FormatCount(static_cast<double>(model->parameters)),
+               absl::StrCat(model->layers), absl::StrCat(model->hidden),
+               absl::StrFormat("%.1f", Gb(model->total_bytes)), of});
   }
-  return out;
+  return absl::StrCat(table.Render(columns), kLargestNote, TiersTable({&gpu}, gpus, columns));
 }
 
 }  // namespace hearth::jobctl

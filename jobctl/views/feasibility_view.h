@@ -29,10 +29,15 @@ std::string PlanHtml(const std::vector<spec::Feasibility>& plans,
 // {"schema": "hearth.plan/v1", "plans": [..]}; what is not known is null.
 std::string PlanJson(const std::vector<spec::Feasibility>& plans);
 
-// The largest model of the job's family on each of the GPUs, and the largest by bytes a parameter
-// alone. `gpus`: of one host together.
-std::string LargestTable(const std::vector<spec::FamilyModel>& family,
+// The largest model of the job's family on each of the GPUs by what lies with a parameter, and the
+// largest by bytes a parameter alone. `gpus`: of one host together.
+std::string LargestTable(const std::vector<spec::FormatFamily>& families,
                          const std::vector<const spec::GpuRow*>& rows,
+                         int gpus,
+                         int columns);
+// The same of one GPU, a row for each format.
+std::string LargestOfGpu(const std::vector<spec::FormatFamily>& families,
+                         const spec::GpuRow& gpu,
                          int gpus,
                          int columns);
 

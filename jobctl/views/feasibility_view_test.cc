@@ -77,17 +77,21 @@ TEST(PlanJsonTest, IsParsedAndNullWhereNotKnown) {
   EXPECT_EQ(json["plans"][0]["memory"]["parts"].size(), 2U);
 }
 
-TEST(LargestTableTest, ListsTheChosenGpusAlone) {
-  const std::vector<spec::FamilyModel> family = {
-      {.layers = 12, .hidden = 768, .parameters = 100'000'000, .total_bytes = int64_t{8} << 30}};
+TEST(LargestTableTest, HasAColumnForEachFormat_AndOneGpuARow) {
+  const spec::FamilyModel model = {
+      .layers = 12, .hidden = 768, .parameters = 100'000'000, .total_bytes = int64_t{8} << 30};
+  const std::vector<spec::FormatFamily> families = {{{"adamw", "fp32", "fp32", ""}, {model}},
+                                                    {{"adamw", "int8", "none", ""}, {model}}};
   const spec::GpuRow* const gpu = *spec::GpuByName("RTX 5090");
-  const std::string one = LargestTable(family, {gpu}, 1, 0);
+  const std::string two = LargestTable(families, {gpu, *spec::GpuByName("H200")}, 1, 0);
+  EXPECT_THAT(two, HasSubstr("ADAMW+INT8+NO-MASTERS"));
+  EXPECT_THAT(two, HasSubstr("H200"));
+  const std::string one = LargestOfGpu(families, *gpu, 1, 0);
+  EXPECT_THAT(one, HasSubstr("adamw, state int8, no masters"));
   EXPECT_THAT(one, HasSubstr("RTX 5090"));
   EXPECT_THAT(one, HasSubstr("100M"));
   EXPECT_THAT(one, HasSubstr("13.6B"));
   EXPECT_THAT(one, Not(HasSubstr("H200")));
-  const std::string two = LargestTable(family, {gpu, *spec::GpuByName("H200")}, 1, 0);
-  EXPECT_THAT(two, HasSubstr("H200"));
 }
 
 TEST(PlanHtmlTest, HasThePictureWithoutWhatCannotBeDone_AndEscapesNames) {

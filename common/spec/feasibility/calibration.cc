@@ -23,6 +23,9 @@ void ReadShared(FactReader& facts, Calibration& c) {
   c.optimizer = facts.Needed("optimizer");
   c.launch_seconds = facts.Needed("launch_us") * 1e-6;
   c.emulated = facts.Needed("emulated");
+  for (const std::vector<double>& row : facts.Rows("coded_state", 2)) {
+    c.coded.push_back({row[0], row[1] * 1e9});
+  }
 }
 
 void ReadStretch(const YAML::Node& node,

@@ -42,6 +42,12 @@ struct MeasuredRun {
   bool tuned = false;  // the calibration was fitted to it
 };
 
+// How fast the update of state in codes of so many bits can be, however few bytes it moves.
+struct CodedRate {
+  double bits = 0;
+  double values = 0;  // decoded and encoded, a second
+};
+
 struct Calibration {
   bool measured = false;
   std::string source;
@@ -49,8 +55,9 @@ struct Calibration {
   double products[kMatrixFormatCount] = {0, 0, 0, 0};  // FLOP/s of a large product; 0 = not known
   std::vector<AttentionRate> attention;                // >= 1
   double copy = 0;                                     // bytes/s read and written by a device copy
-  double elementwise = 0;  // share of it that kernels bound by memory reach
-  double optimizer = 0;    // and the optimizer
+  double elementwise = 0;        // share of it that kernels bound by memory reach
+  double optimizer = 0;          // and the optimizer
+  std::vector<CodedRate> coded;  // none: not known, bytes alone count
   double launch_seconds = 0;
   // Time of kernels in a step, divided by their time alone: the clock falls at the power limit.
   double stretch[kMatrixFormatCount] = {1, 1, 1, 1};  // of products

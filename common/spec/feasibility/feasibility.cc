@@ -28,6 +28,11 @@ std::string Str(std::string_view text) {
   return std::string(text);
 }
 
+std::string StepText(double seconds) {
+  return seconds < 10 ? absl::StrFormat("%.1f ms", seconds * 1e3)
+                      : absl::StrFormat("%.1f s", seconds);
+}
+
 // Puts the GPU's and the calibration's share into a judgement of one variation.
 class Assessment {
  public:
@@ -102,7 +107,7 @@ class Assessment {
         static_cast<double>(f_.micro_batches * f_.micro_batch * f_.sequence_length);
     f_.tok_s = tokens / f_.time.seconds;
     f_.mfu = f_.tok_s / f_.gpus * f_.flops_per_token / gpu_.bf16_flops();
-    // Each product at its data sheet's rate, attention at that of BF16.
+    // Each product at its data sheet's rate, attention at that of BF16; of a micro-batch.
     const StepWork work = WorkOf(chosen.job->options, FormatOnGpu(gpu_, chosen));
     double seconds = 0;
     for (const ProductWork& product : work.products) {
@@ -110,6 +115,10 @@ class Assessment {
     }
     for (const PassWork& pass : work.passes) {
       seconds += (pass.forward_flops + pass.backward_flops) / gpu_.bf16_flops();
+    }
+    for (const ProductWork& product : work.update_products) {
+      seconds += product.flops() / gpu_.Flops(product.format) * f_.gpus /
+                 static_cast<double>(f_.micro_batches);
     }
     f_.peak_tok_s = static_cast<double>(f_.micro_batch * f_.sequence_length) / seconds * f_.gpus;
   }
@@ -182,9 +191,9 @@ class Assessment {
     f_.reasons.insert(f_.reasons.begin(),
                       choice.fits ? memory : absl::StrCat(memory, ": does not fit"));
     if (f_.time.known()) {
-      f_.reasons.push_back(
-          absl::StrFormat("time: %.0f tok/s, %.1f ms a step, %.4g h for %.4g tokens", f_.tok_s,
-                          f_.time.seconds * 1e3, f_.seconds / kHour, f_.tokens));
+      f_.reasons.push_back(absl::StrFormat(
+          "time: %.0f tok/s, %s a step, %s for %s tokens", f_.tok_s, StepText(f_.time.seconds),
+          HumanDuration(absl::Seconds(f_.seconds)), FormatCount(f_.tokens)));
     } else {
       f_.reasons.push_back("time: not known: " + f_.time.unknown);
     }

@@ -31,7 +31,7 @@ JobPlans::JobPlans(v1::JobSpec job_spec, int gpus) : spec_(std::move(job_spec)),
 Variation JobPlans::AsIs() const {
   return {.recipe = spec_.precision().recipe(),
           .recompute = spec_.recompute(),
-          .gradients = spec_.gradients().has_dtype() ? spec_.gradients().dtype() : "",
+          .kept = ChoiceOf(spec_),
           .micro_batch = spec_.batch().micro_batch_size(),
           .shards = Shards().front()};
 }
@@ -49,18 +49,24 @@ absl::StatusOr<const VariedPlan*> JobPlans::Get(const Variation& variation) {
   if (it != plans_.end()) {
     return &it->second;
   }
+  HEARTH_RETURN_IF_ERROR(Allowed(variation.kept));
   VariedPlan made;
-  made.spec = spec_;
+  made.spec = WithChoice(spec_, variation.kept);
   made.spec.mutable_precision()->set_recipe(variation.recipe);
   made.spec.set_recompute(variation.recompute);
-  if (!variation.gradients.empty()) {
-    made.spec.mutable_gradients()->set_dtype(variation.gradients);
-  }
   made.spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(variation.micro_batch));
   HEARTH_ASSIGN_OR_RETURN(made.job, MakeJobPlan(made.spec, variation.micro_batch, /*threads=*/1,
                                                 /*training=*/true, gpus_, variation.shards));
   HEARTH_ASSIGN_OR_RETURN(made.plan, PlanTraining(made.job->options));
   return &plans_.emplace(variation, std::move(made)).first->second;
+}
+
+const absl::Status& JobPlans::Allowed(const StateChoice& choice) {
+  const auto [it, first] = allowed_.try_emplace(choice);
+  if (first && choice != ChoiceOf(spec_)) {
+    it->second = CheckChoice(spec_, choice);
+  }
+  return it->second;
 }
 
 absl::StatusOr<int64_t> JobPlans::Arena(Variation variation, int64_t micro_batch) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/spec/feasibility/state_choice.h"
 #include "common/spec/plan/job_plan.h"
 #include "hearth/v1/job.pb.h"
 
@@ -17,7 +18,7 @@ namespace hearth::spec {
 struct Variation {
   std::string recipe;
   std::string recompute;
-  std::string gradients;  // gradients.dtype; empty = the recipe's
+  StateChoice kept;
   int64_t micro_batch = 1;
   int shards = 1;
 
@@ -37,7 +38,7 @@ class JobPlans {
 
   // The job as it is. `micro_batch` 0 where the job leaves it open.
   Variation AsIs() const;
-  // Lives as long as this. Errors of MakeJobPlan and PlanTraining.
+  // Lives as long as this. Errors of CheckChoice, MakeJobPlan and PlanTraining.
   absl::StatusOr<const VariedPlan*> Get(const Variation& variation);
   // Micro-batches that the job's global batch allows on these GPUs, the largest first; at most the
   // job's own, if it has one.
@@ -53,12 +54,14 @@ class JobPlans {
   int gpus() const { return gpus_; }
 
  private:
+  const absl::Status& Allowed(const StateChoice& choice);
   absl::StatusOr<int64_t> Arena(Variation variation, int64_t micro_batch);
 
   v1::JobSpec spec_;
   const int gpus_;
   std::vector<int64_t> candidates_;
   std::map<Variation, VariedPlan> plans_;
+  std::map<StateChoice, absl::Status> allowed_;  // what the rules say of each
 };
 
 }  // namespace hearth::spec

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/spec/feasibility/job_plans.h"
@@ -39,7 +40,7 @@ absl::StatusOr<FamilyModel> Measure(const v1::JobSpec& job_spec, int gpus) {
   JobPlans plans(job_spec, gpus);
   Variation smallest = plans.AsIs();
   smallest.recompute = std::string(RecomputeNames().back());
-  smallest.gradients = "bf16";
+  smallest.kept.gradients = "bf16";
   smallest.shards = plans.Shards().back();
   smallest.micro_batch = plans.candidates().empty() ? 1 : plans.candidates().back();
   HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans.Get(smallest));
@@ -70,6 +71,18 @@ absl::StatusOr<std::vector<FamilyModel>> FamilyOf(const v1::JobSpec& job_spec,
   std::sort(family.begin(), family.end(),
             [](const FamilyModel& a, const FamilyModel& b) { return a.parameters < b.parameters; });
   return family;
+}
+
+absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec,
+                                                     int gpus,
+                                                     int64_t most_bytes) {
+  std::vector<FormatFamily> families;
+  for (const StateChoice& choice : AllowedChoices(job_spec, /*gradients=*/false)) {
+    HEARTH_ASSIGN_OR_RETURN(std::vector<FamilyModel> models,
+                            FamilyOf(WithChoice(job_spec, choice), gpus, most_bytes));
+    families.push_back({choice, std::move(models)});
+  }
+  return families;
 }
 
 const FamilyModel* LargestOf(const std::vector<FamilyModel>& family, int64_t bytes) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/spec/feasibility/state_choice.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {
@@ -24,6 +25,16 @@ struct FamilyModel {
 absl::StatusOr<std::vector<FamilyModel>> FamilyOf(const v1::JobSpec& job_spec,
                                                   int gpus,
                                                   int64_t most_bytes);
+
+// The job's family in a format that this version trains it in.
+struct FormatFamily {
+  StateChoice format;  // its gradients are those of FamilyModel
+  std::vector<FamilyModel> models;
+};
+// One for each of AllowedChoices. Errors of FamilyOf.
+absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec,
+                                                     int gpus,
+                                                     int64_t most_bytes);
 
 // The one with the most parameters that takes at most `bytes`; nullptr: none.
 const FamilyModel* LargestOf(const std::vector<FamilyModel>& family, int64_t bytes);

@@ -158,6 +158,7 @@ void WriteLists(const Feasibility& f, v1::PlanJudgement& out) {
     made.set_saved_bytes(remedy.saved_bytes);
     made.set_time_ratio(remedy.time_ratio);
     made.set_built(remedy.built);
+    made.set_loss(remedy.loss);
   }
   for (const Change& change : f.changes) {
     v1::PlanChange& made = *out.add_changes();
@@ -176,8 +177,8 @@ void ReadLists(const v1::PlanJudgement& judgement, Feasibility& f) {
                         level.largest_micro_batch(), level.step_seconds(), level.fits()});
   }
   for (const v1::PlanRemedy& remedy : judgement.remedies()) {
-    f.remedies.push_back(
-        {remedy.change(), remedy.saved_bytes(), remedy.time_ratio(), remedy.built()});
+    f.remedies.push_back({remedy.change(), remedy.saved_bytes(), remedy.time_ratio(),
+                          remedy.built(), remedy.loss()});
   }
   for (const v1::PlanChange& change : judgement.changes()) {
     f.changes.push_back({change.field(), change.value()});

@@ -8,26 +8,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
 namespace {
 
-constexpr const char* kNarrowGradients = "bf16";
-
 std::string Str(std::string_view text) {
   return std::string(text);
 }
 
-// What this version cannot do: bytes that it would save of each parameter.
+// What this version cannot do: buffers that would not be on the GPU.
 struct UnbuiltRemedy {
   const char* change;
-  double bytes_per_parameter;
+  BufferClass away;
 };
 constexpr UnbuiltRemedy kUnbuilt[] = {
-    {"optimizer states in the host's memory", 8},
+    {"optimizer state in the host's memory", BufferClass::kOptimizer},
+    {"masters in the host's memory", BufferClass::kMasters},
 };
+
+// Changes that leave the arithmetic of a step as it is, but for the order of sums.
+constexpr const char* kSameLoss = "same";
 
 // Levels from the job's own on.
 std::vector<std::string> LevelsFrom(const std::string& recompute) {
@@ -60,12 +61,7 @@ class Chooser {
     }
     HEARTH_ASSIGN_OR_RETURN(const bool as_is, FitsSomehow(base));
     if (!as_is) {
-      // The smallest change first: other levels and batches, then gradients of two bytes.
-      HEARTH_RETURN_IF_ERROR(Search(base));
-      if (!best_.has_value()) {
-        base.gradients = kNarrowGradients;
-        HEARTH_RETURN_IF_ERROR(Search(base));
-      }
+      HEARTH_RETURN_IF_ERROR(SearchChoices(base));
     }
     if (best_.has_value()) {
       choice_.fits = true;
@@ -73,7 +69,7 @@ class Chooser {
       return Describe(refused && best_->recipe != choice_.as_is.recipe);
     }
     choice_.variation = choice_.as_is;
-    return Refuse(base);
+    return Refuse();
   }
 
  private:
@@ -114,6 +110,37 @@ class Chooser {
       }
     }
     return false;
+  }
+
+  // The smallest change of the loss first: other levels and batches alone, then other formats too.
+  absl::Status SearchChoices(Variation base) {
+    for (const StateChoice& choice : ChoicesByLoss(plans_.spec())) {
+      base.kept = choice;
+      Variation least = base;
+      least.recompute = Str(RecomputeNames().back());
+      least.micro_batch = plans_.candidates().empty() ? 1 : plans_.candidates().back();
+      least.shards = plans_.Shards().back();
+      const absl::StatusOr<const VariedPlan*> plan = plans_.Get(least);
+      if (!plan.ok()) {
+        if (choice == choice_.as_is.kept) {
+          return plan.status();
+        }
+        continue;  // the rules refuse it
+      }
+      const int64_t bytes = (*plan)->plan.arena_bytes();
+      if (!least_.has_value() || bytes < least_bytes_) {
+        least_ = least;
+        least_bytes_ = bytes;
+      }
+      if (bytes > bytes_) {
+        continue;
+      }
+      HEARTH_RETURN_IF_ERROR(Search(base));
+      if (best_.has_value()) {
+        break;
+      }
+    }
+    return absl::OkStatus();
   }
 
   // The fastest of all levels with the largest batch that fits; where times are not known, the
@@ -163,9 +190,7 @@ class Chooser {
       AddChange("batch.micro_batch_size", absl::StrCat(is.micro_batch),
                 absl::StrCat(" (was ", was.micro_batch, "; as many tokens a step)"));
     }
-    if (is.gradients != was.gradients) {
-      AddChange("gradients.dtype", is.gradients, " (two bytes a parameter instead of four)");
-    }
+    DescribeChoice(was, is);
     if (open_) {
       // Left open, so it is no change; remedies are compared with the job at this size.
       choice_.as_is.micro_batch = is.micro_batch;
@@ -173,18 +198,47 @@ class Chooser {
     return std::move(choice_);
   }
 
+  void DescribeChoice(const Variation& was, const Variation& is) {
+    for (const StateField& field : StateFields()) {
+      const std::string& value = is.kept.*field.value;
+      if (value == was.kept.*field.value) {
+        continue;
+      }
+      const std::string_view loss = LossOf(field.path, value);
+      std::string why = absl::StrCat(" (was ", ValueOf(field, was));
+      if (!loss.empty()) {
+        absl::StrAppend(&why, "; measured loss ", Str(loss));
+      }
+      AddChange(field.path, value, why + ")");
+    }
+    if (is.kept != was.kept) {
+      for (const std::string& key : IdleWith(plans_.spec(), is.kept)) {
+        choice_.reasons.push_back(absl::StrCat("change: leave ", key, " out"));
+      }
+    }
+  }
+
+  // As the job file would write it.
+  static std::string ValueOf(const StateField& field, const Variation& variation) {
+    const std::string& value = variation.kept.*field.value;
+    const Recipe* const recipe = FindRecipe(variation.recipe);
+    return !value.empty() || recipe == nullptr ? value
+                                               : Str(DTypeName(recipe->parameters.gradient));
+  }
+
   // Nothing fits: what the smallest would take.
-  absl::StatusOr<Choice> Refuse(Variation base) {
-    base.recompute = Str(RecomputeNames().back());
-    base.micro_batch = plans_.candidates().empty() ? 1 : plans_.candidates().back();
-    base.shards = plans_.Shards().back();
-    base.gradients = kNarrowGradients;
-    HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans_.Get(base));
+  Choice Refuse() {
+    std::string all =
+        absl::StrCat("recompute: ", least_->recompute, ", micro-batch ", least_->micro_batch);
+    for (const StateField& field : StateFields()) {
+      if (least_->kept.*field.value != choice_.as_is.kept.*field.value) {
+        absl::StrAppend(&all, ", ", field.path, ": ", least_->kept.*field.value);
+      }
+    }
     choice_.reasons.push_back(absl::StrFormat(
-        "with all that this version can change (recompute: %s, micro-batch %d, gradients in bf16) "
-        "it still takes %.2f GB",
-        base.recompute, base.micro_batch,
-        1e-9 * static_cast<double>(plan->plan.arena_bytes() + OverheadBytes(plans_.gpus()))));
+        "with all that this version can change (%s) it still takes %.2f GB; a smaller model, a "
+        "shorter sequence or more GPUs (--gpus), which divide the optimizer, would need less",
+        all, 1e-9 * static_cast<double>(least_bytes_ + OverheadBytes(plans_.gpus()))));
     return std::move(choice_);
   }
 
@@ -195,7 +249,47 @@ class Chooser {
   bool open_ = false;  // the job leaves its micro-batch open
   Choice choice_;
   std::optional<Variation> best_;
+  std::optional<Variation> least_;  // of those that were tried, the one that takes the least
+  int64_t least_bytes_ = 0;
 };
+
+// A single change.
+struct Try {
+  std::string change;
+  Variation variation;
+  std::string_view loss;
+};
+
+std::vector<Try> TriesOf(const JobPlans& plans, const Variation& as_is, const GpuRow& gpu) {
+  std::vector<Try> tries;
+  const auto add = [&](const std::string& change, std::string_view loss, auto apply) {
+    Variation changed = as_is;
+    apply(changed);
+    if (changed != as_is) {
+      tries.push_back({change, changed, loss});
+    }
+  };
+  for (const std::string& level : LevelsFrom(as_is.recompute)) {
+    add("recompute: " + level, kSameLoss, [&](Variation& v) { v.recompute = level; });
+  }
+  if (as_is.micro_batch % 2 == 0) {
+    add(absl::StrCat("batch.micro_batch_size: ", as_is.micro_batch / 2), kSameLoss,
+        [](Variation& v) { v.micro_batch /= 2; });
+  }
+  add("parallel.shard_optimizer: on", kSameLoss, [&](Variation& v) { v.shards = plans.gpus(); });
+  for (const StateField& field : StateFields()) {
+    for (const std::string_view value : field.values()) {
+      add(absl::StrCat(field.path, ": ", Str(value)), LossOf(field.path, Str(value)),
+          [&](Variation& v) { v.kept.*field.value = Str(value); });
+    }
+  }
+  const Recipe& narrow = TensorScaledRecipe();
+  if (RecipeOn(gpu, narrow).execution == Execution::kNative && as_is.recipe == PlainRecipe().name) {
+    add("precision.recipe: " + Str(narrow.name), "",
+        [&narrow](Variation& v) { v.recipe = Str(narrow.name); });
+  }
+  return tries;
+}
 
 }  // namespace
 
@@ -259,47 +353,29 @@ absl::StatusOr<std::vector<RemedyRow>> RemediesOf(JobPlans& plans,
                                                   const Calibration& calibration) {
   HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const before, plans.Get(as_is));
   const StepTime time_before = TimeOfPlan(*before, plans.gpus(), gpu, calibration);
-  std::vector<std::pair<std::string, Variation>> tries;
-  const auto add = [&](const std::string& change, auto apply) {
-    Variation changed = as_is;
-    apply(changed);
-    if (changed != as_is) {
-      tries.emplace_back(change, changed);
-    }
-  };
-  for (const std::string& level : LevelsFrom(as_is.recompute)) {
-    add("recompute: " + level, [&](Variation& v) { v.recompute = level; });
-  }
-  if (as_is.micro_batch % 2 == 0) {
-    add(absl::StrCat("batch.micro_batch_size: ", as_is.micro_batch / 2),
-        [](Variation& v) { v.micro_batch /= 2; });
-  }
-  add("gradients.dtype: bf16", [](Variation& v) { v.gradients = kNarrowGradients; });
-  const Recipe& narrow = TensorScaledRecipe();
-  if (RecipeOn(gpu, narrow).execution == Execution::kNative && as_is.recipe == PlainRecipe().name) {
-    add("precision.recipe: " + Str(narrow.name),
-        [&narrow](Variation& v) { v.recipe = Str(narrow.name); });
-  }
-  add("parallel.shard_optimizer: on", [&](Variation& v) { v.shards = plans.gpus(); });
   std::vector<RemedyRow> rows;
-  for (const auto& [change, variation] : tries) {
-    const absl::StatusOr<const VariedPlan*> after = plans.Get(variation);
+  for (const Try& one : TriesOf(plans, as_is, gpu)) {
+    const absl::StatusOr<const VariedPlan*> after = plans.Get(one.variation);
     if (!after.ok()) {
-      continue;  // this job cannot have it: sizes that FP8 products cannot take
+      continue;  // this job cannot have it: rules, or sizes that FP8 products cannot take
+    }
+    const int64_t saved = before->plan.arena_bytes() - (*after)->plan.arena_bytes();
+    if (saved <= 0) {
+      continue;
     }
     const StepTime time = TimeOfPlan(**after, plans.gpus(), gpu, calibration);
-    rows.push_back({.change = change,
-                    .saved_bytes = before->plan.arena_bytes() - (*after)->plan.arena_bytes(),
-                    .time_ratio = time.known() && time_before.known()
-                                      ? time.seconds / time_before.seconds
-                                      : 0});
+    const bool known = time.known() && time_before.known();
+    rows.push_back({.change = one.change,
+                    .saved_bytes = saved,
+                    .time_ratio = known ? time.seconds / time_before.seconds : 0,
+                    .loss = Str(one.loss)});
   }
-  const auto parameters = static_cast<double>(CountParameters(before->job->options.shape));
   for (const UnbuiltRemedy& unbuilt : kUnbuilt) {
-    rows.push_back({.change = unbuilt.change,
-                    .saved_bytes = static_cast<int64_t>(unbuilt.bytes_per_parameter * parameters /
-                                                        as_is.shards),
-                    .built = false});
+    const int64_t saved = before->plan.ClassBytes(unbuilt.away);
+    if (saved > 0) {
+      rows.push_back(
+          {.change = unbuilt.change, .saved_bytes = saved, .built = false, .loss = kSameLoss});
+    }
   }
   return rows;
 }

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<LevelRow>> LevelsOf(JobPlans& plans,
                                                int64_t device_bytes);
 
 // What each single change of the job as it is would save; a change that the job or the GPU cannot
-// have is left out.
+// have, or that saves nothing, is left out.
 absl::StatusOr<std::vector<RemedyRow>> RemediesOf(JobPlans& plans,
                                                   const Variation& as_is,
                                                   const GpuRow& gpu,

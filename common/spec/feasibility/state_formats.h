@@ -1,16 +1,18 @@
-// How many bytes a parameter takes in the formats of weights, gradients and optimizer state that
-// people ask for, also those that this version cannot train in; and the largest model by that.
+// How many bytes a parameter takes in the formats of weights, gradients and optimizer state: of all
+// that this version trains, and of those that people ask for beside; and the largest model by that.
 #pragma once
 
-#include <string_view>
+#include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 
 namespace hearth::spec {
 
-// Bytes a parameter.
+// Bytes a parameter of a large matrix of the layers. Embeddings, norms and biases have state in
+// FP32 whatever optimizer.state says (common/spec/optimizer).
 struct StateFormat {
-  std::string_view name;
+  std::string name;
   double weights = 0;  // masters included
   double gradients = 0;
   double states = 0;
@@ -21,10 +23,15 @@ struct StateFormat {
   double with_scales() const { return bytes() + scales; }
 };
 
-// In the order in which `plan --bytes` prints them.
-absl::Span<const StateFormat> StateFormats();
+// In the order in which `plan --bytes` prints them: every combination of optimizer, state, masters
+// and gradients that the job file's rules allow in the recipe bf16, then what people ask for.
+// Whether this version trains the latter follows from the tables of recipes, optimizers and
+// formats.
+const std::vector<StateFormat>& StateFormats();
+// What people ask for: the rows of StateFormats behind those that are named by a job's fields.
+absl::Span<const StateFormat> AskedFormats();
 // Rows of it, from the most bytes to the least, that tables of largest models have.
-absl::Span<const StateFormat* const> StateTiers();
+std::vector<const StateFormat*> StateTiers();
 
 // Share of a GPU's nominal memory that such tables count for parameters; the rest is for
 // activations and libraries.

@@ -1,46 +1,131 @@
 #include "common/spec/feasibility/state_formats.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/table_rows.h"
+#include "common/spec/feasibility/state_choice.h"
 #include "common/spec/plan/gpus.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/planned_job.h"
 
 namespace hearth::spec {
 namespace {
 
-std::vector<double> Sums(bool scales) {
-  std::vector<double> sums;
-  for (const StateFormat& row : StateFormats()) {
-    if (!row.built) {
-      sums.push_back(scales ? row.with_scales() : row.bytes());
-    }
-  }
-  return sums;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const StateFormat* Find(const std::string& name) {
+  return FindRow(StateFormats(), &StateFormat::name, name);
 }
 
 TEST(StateFormatsTest, BytesOfAParameter_AreThosePublished) {
-  const std::vector<double> plain = {12,     8,      10.5625, 4.5625, 3.5625,
-                                     3.0625, 2.0625, 2.8828,  1.8828};
-  const std::vector<double> sums = Sums(false);
-  ASSERT_EQ(sums.size(), plain.size());
-  for (size_t i = 0; i < plain.size(); ++i) {
-    EXPECT_NEAR(sums[i], plain[i], 5e-5) << i;
+  const double plain[] = {12, 8, 10.5625, 4.5625, 3.5625, 3.0625, 2.0625, 2.8828, 1.8828};
+  ASSERT_EQ(AskedFormats().size(), std::size(plain));
+  for (size_t i = 0; i < std::size(plain); ++i) {
+    EXPECT_NEAR(AskedFormats()[i].bytes(), plain[i], 5e-5) << AskedFormats()[i].name;
   }
 }
 
 TEST(StateFormatsTest, ScalesOfBlocks_AreCountedBesideThem) {
-  const std::vector<double> sums = Sums(true);
-  ASSERT_EQ(sums.size(), 9U);
-  EXPECT_NEAR(sums[5], 3.0938, 5e-5);
-  EXPECT_NEAR(sums[6], 2.1250, 5e-5);
-  EXPECT_NEAR(sums[8], 1.9453, 5e-5);
-  EXPECT_EQ(sums[0], 12.0) << "no blocks, no scales";
+  const absl::Span<const StateFormat> asked = AskedFormats();
+  EXPECT_NEAR(asked[5].with_scales(), 3.0938, 5e-5);
+  EXPECT_NEAR(asked[6].with_scales(), 2.1250, 5e-5);
+  EXPECT_NEAR(asked[8].with_scales(), 1.9453, 5e-5);
+  EXPECT_EQ(asked[0].with_scales(), 12.0) << "no blocks, no scales";
 }
 
-TEST(StateFormatsTest, WhatThisVersionTrains_IsMarked) {
-  for (const StateFormat& row : StateFormats()) {
-    EXPECT_EQ(row.built, row.name.find("FP32 masters") != std::string_view::npos) << row.name;
+// docs/memory.md.
+TEST(StateFormatsTest, WhatThisVersionTrains_HasTheBytesOfItsTables) {
+  const struct {
+    const char* name;
+    double bytes;
+  } rows[] = {
+      {"adamw, state fp32, fp32 masters, gradients fp32", 18},
+      {"adamw, state fp32, fp32 masters, gradients bf16", 16},
+      {"adamw, state bf16, fp32 masters, gradients bf16", 12},
+      {"adamw, state int8, fp32 masters, gradients bf16", 10.03125},
+      {"adamw, state int4, fp32 masters, gradients bf16", 9.0625},
+      {"adamw, state int8, no masters, gradients bf16", 6.03125},
+      {"adamw, state int4, no masters, gradients bf16", 5.0625},
+      {"muon, state fp32, fp32 masters, gradients bf16", 12},
+  };
+  for (const auto& row : rows) {
+    const StateFormat* const found = Find(row.name);
+    ASSERT_NE(found, nullptr) << row.name;
+    EXPECT_TRUE(found->built) << row.name;
+    EXPECT_NEAR(found->with_scales(), row.bytes, 5e-5) << row.name;
+  }
+}
+
+// Each combination that the job file's rules allow is a row, and only those are.
+TEST(StateFormatsTest, WhatThisVersionTrains_IsWhatTheRulesAllow) {
+  const v1::JobSpec job = PlannedJob("hearth-112m", "bf16");
+  size_t allowed = 0;
+  for (const std::string_view optimizer : StateFields()[0].values()) {
+    for (const std::string_view state : StateFields()[1].values()) {
+      for (const std::string_view master : StateFields()[2].values()) {
+        for (const std::string_view gradients : StateFields()[3].values()) {
+          const StateChoice choice = {std::string(optimizer), std::string(state),
+                                      std::string(master), std::string(gradients)};
+          const bool ok = CheckChoice(job, choice).ok();
+          const StateFormat* const row =
+              Find(absl::StrCat(ChoiceText(choice), ", gradients ", choice.gradients));
+          EXPECT_EQ(row != nullptr, ok) << ChoiceText(choice);
+          allowed += ok ? 1 : 0;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(StateFormats().size(), allowed + AskedFormats().size());
+  EXPECT_GE(allowed, 18U);
+  for (const StateFormat& asked : AskedFormats()) {
+    EXPECT_FALSE(asked.built) << asked.name << ": no recipe keeps weights so";
+  }
+}
+
+TEST(StateChoiceTest, WhatTheRulesRefuse_IsRefused) {
+  const v1::JobSpec job = PlannedJob("hearth-112m", "bf16");
+  StateChoice choice = ChoiceOf(job);
+  EXPECT_TRUE(CheckChoice(job, choice).ok());
+  choice.master = "none";
+  EXPECT_TRUE(CheckChoice(job, choice).ok());
+  EXPECT_THAT(std::string(CheckChoice(PlannedJob("hearth-112m", "fp32"), choice).message()),
+              HasSubstr("optimizer.master"));
+  choice = {"muon", "int4", "fp32", ""};
+  EXPECT_THAT(std::string(CheckChoice(job, choice).message()), HasSubstr("optimizer.state"));
+  choice.state = "int2";
+  EXPECT_THAT(std::string(CheckChoice(job, choice).message()), HasSubstr("optimizer.state"));
+}
+
+TEST(StateChoiceTest, KeysThatMeanNothingWithAnotherOptimizer_AreNamed) {
+  v1::JobSpec job = PlannedJob("hearth-112m", "bf16");
+  job = WithChoice(job, {"muon", "fp32", "fp32", ""});
+  job.mutable_optimizer()->set_momentum(0.9);
+  EXPECT_THAT(IdleWith(job, ChoiceOf(job)), IsEmpty());
+  EXPECT_THAT(IdleWith(job, {"adamw", "int8", "fp32", "bf16"}), ElementsAre("optimizer.momentum"));
+}
+
+TEST(StateChoiceTest, ChoicesByLoss_BeginWithTheJobAndChangeTheLeastFirst) {
+  const v1::JobSpec job = PlannedJob("hearth-112m", "bf16");
+  const std::vector<StateChoice> choices = ChoicesByLoss(job);
+  const auto place = [&](const char* state, const char* master, const char* gradients) {
+    const StateChoice choice = {"adamw", state, master, gradients};
+    const auto it = std::find(choices.begin(), choices.end(), choice);
+    EXPECT_NE(it, choices.end()) << state << " " << master << " " << gradients;
+    return it - choices.begin();
+  };
+  EXPECT_EQ(choices.front(), ChoiceOf(job));
+  EXPECT_LT(place("fp32", "fp32", "bf16"), place("int8", "fp32", "fp32"));
+  EXPECT_LT(place("int8", "fp32", "bf16"), place("int4", "fp32", "fp32"));
+  EXPECT_LT(place("int4", "fp32", "bf16"), place("int8", "none", "bf16"));
+  for (const StateChoice& choice : choices) {
+    EXPECT_NE(choice.state, "bf16") << "its loss was not measured";
   }
 }
 

@@ -22,10 +22,14 @@ double OperandBytes(MatrixFormat format) {
   return 2;
 }
 
+// That one call reads and writes.
+double ProductBytes(const ProductWork& p) {
+  return OperandBytes(p.format) * (p.m * p.k + p.k * p.n) + (p.addend ? 4 : 2) * p.m * p.n;
+}
+
 // One call: the rate of its shape, but no faster than its operands and result move.
 double ProductSeconds(const ProductWork& p, const Calibration& c, double rate) {
-  const double bytes = OperandBytes(p.format) * (p.m * p.k + p.k * p.n) + 2 * p.m * p.n;
-  return std::max(2 * p.m * p.n * p.k / rate, bytes / c.copy);
+  return std::max(2 * p.m * p.n * p.k / rate, ProductBytes(p) / c.copy);
 }
 
 // Kernels that a GPU runs at its power limit would take more than it: the driver lowers the clock
@@ -42,25 +46,55 @@ double MeanWatts(const StepTime& t, const GpuRow& gpu, const Calibration& c) {
   };
   const double busy =
       t.product_seconds + t.attention_seconds + t.memory_seconds + t.update_seconds + t.gap_seconds;
-  const double joules = wanted(c.product_watts) * t.product_seconds +
-                        wanted(c.attention_watts) * t.attention_seconds +
-                        c.memory_watts * (t.memory_seconds + t.update_seconds) +
-                        c.gap_watts * t.gap_seconds;
+  const double joules =
+      wanted(c.product_watts) * (t.product_seconds + t.update_product_seconds) +
+      wanted(c.attention_watts) * t.attention_seconds +
+      c.memory_watts * (t.memory_seconds + t.update_seconds - t.update_product_seconds) +
+      c.gap_watts * t.gap_seconds;
   const double watts = busy > 0 ? joules / busy : 0;
   return gpu.power_watts > 0 ? std::min(watts, gpu.power_watts) : watts;
 }
 
+// Adds the products of the optimizer. Its matrices are small, so that memory bounds many of them,
+// at the speed of kernels that are bound by memory.
+void AddUpdateProducts(const StepWork& work, const Calibration& c, StepTime& t) {
+  for (const ProductWork& p : work.update_products) {
+    const double rate = ProductRate(c, p.format, p.m, p.n, p.k);
+    const double seconds =
+        p.calls * std::max(2 * p.m * p.n * p.k / rate, ProductBytes(p) / (c.copy * c.elementwise));
+    t.products.push_back({p, seconds});
+    t.update_product_seconds += seconds;
+  }
+}
+
+// Everything else of the optimizer.
+double UpdateMemorySeconds(const StepWork& work, const Calibration& c) {
+  double seconds = work.update_bytes / (c.copy * c.optimizer);
+  for (const CodedUpdate& coded : work.coded) {
+    double at_least = 0;
+    for (const CodedRate& rate : c.coded) {
+      if (rate.bits == coded.bits) {
+        at_least = coded.values / rate.values;
+      }
+    }
+    seconds += std::max(coded.bytes / (c.copy * c.optimizer), at_least);
+  }
+  return seconds;
+}
+
 // What of the gradients' exchange lengthens a step. A ring moves 2 (N - 1) / N of them through each
-// link. Backward of the last micro-batch, two thirds of it, runs beside it.
+// link. Backward of the last micro-batch, two thirds of it, runs beside it; nothing runs beside the
+// exchange of whole gradients in the update.
 double ExchangeSeconds(const StepWork& work,
                        const GpuRow& gpu,
                        const Calibration& c,
                        const StepSetting& setting,
                        double micro_batch_seconds) {
   const double share = 2.0 * (setting.gpus - 1) / setting.gpus;
-  const double all = work.gradient_bytes * share / (gpu.link_bytes * c.link);
+  const double link = gpu.link_bytes * c.link;
+  const double all = work.gradient_bytes * share / link;
   const double beside = std::min(all, micro_batch_seconds * 2 / 3);
-  return all - beside + c.not_hidden * beside;
+  return all - beside + c.not_hidden * beside + work.whole_gradient_bytes * share / link;
 }
 
 std::string Lacks(const GpuRow& gpu, const StepSetting& setting, double copy) {
@@ -108,8 +142,9 @@ StepTime TimeOf(const StepWork& work,
           (pass.forward_flops / rate.forward + pass.backward_flops / rate.backward) * n;
     }
   }
-  t.update_seconds = work.update_bytes / (c.copy * c.optimizer);
-  t.gap_seconds = work.launches * n * c.launch_seconds;
+  AddUpdateProducts(work, c, t);
+  t.update_seconds = UpdateMemorySeconds(work, c) + t.update_product_seconds;
+  t.gap_seconds = (work.launches * n + work.update_launches) * c.launch_seconds;
   const double others = t.attention_seconds + t.memory_seconds + t.update_seconds;
   t.stretch_seconds += others * (c.stretch_other - 1);
   double alone = t.product_seconds + others + t.stretch_seconds + t.gap_seconds;

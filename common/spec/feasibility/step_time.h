@@ -12,7 +12,7 @@ namespace hearth::spec {
 
 struct ProductTime {
   ProductWork work;
-  double seconds = 0;  // of all calls of a micro-batch
+  double seconds = 0;  // of all calls of a micro-batch; those of "update": of a step
 };
 
 struct StepTime {
@@ -20,16 +20,17 @@ struct StepTime {
   // Seconds of a whole step of one GPU.
   double product_seconds = 0;
   double attention_seconds = 0;
-  double memory_seconds = 0;    // kernels bound by memory, in the micro-batches
-  double update_seconds = 0;    // optimizer
-  double gap_seconds = 0;       // between kernels
-  double stretch_seconds = 0;   // the lower clock of a GPU at its power limit
-  double emulated_seconds = 0;  // what emulating a recipe adds
-  double exchange_seconds = 0;  // of gradients that backward does not hide
-  double lockstep_seconds = 0;  // waiting for the slowest GPU
-  double seconds = 0;           // the sum of these
-  double watts = 0;             // of a GPU, mean of a step; 0 = not known
-  std::string unknown;          // what the tables lack for this: then all of the above are 0
+  double memory_seconds = 0;          // kernels bound by memory, in the micro-batches
+  double update_seconds = 0;          // optimizer, its products included
+  double gap_seconds = 0;             // between kernels
+  double stretch_seconds = 0;         // the lower clock of a GPU at its power limit
+  double emulated_seconds = 0;        // what emulating a recipe adds
+  double exchange_seconds = 0;        // of gradients that backward does not hide
+  double lockstep_seconds = 0;        // waiting for the slowest GPU
+  double seconds = 0;                 // the sum of these
+  double update_product_seconds = 0;  // part of update_seconds: matrix products
+  double watts = 0;                   // of a GPU, mean of a step; 0 = not known
+  std::string unknown;                // what the tables lack for this: then all of the above are 0
 
   bool known() const { return unknown.empty(); }
 };

@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/optimizer/orthogonal_work.h"
 #include "common/spec/plan/blocks/block.h"
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/blocks/head_block.h"
@@ -19,6 +22,7 @@ namespace {
 constexpr double kLaunchesOfLayer = 38;
 constexpr double kLaunchesOfQuantisedLayer = 40;
 constexpr double kLaunchesOutside = 17;
+constexpr double kBf16Bytes = 2;
 
 double Bytes(DType dtype) {
   return DTypeBits(dtype) / 8.0;
@@ -107,24 +111,83 @@ class WorkBuilder {
   // The norm of gradients reads them; the optimizer reads them, reads and writes masters and
   // states, and writes the weights, which are then quantised along both dimensions.
   void AddUpdate() {
+    const double orthogonal_share = AddOrthogonal();
     for (const Parameter& p : *o_.table) {
       const auto elements = static_cast<double>(p.elements());
       double bytes = 2 * Bytes(p.gradient) + 2 * Bytes(p.master);
       if (p.master != p.storage) {
         bytes += Bytes(p.storage);
       }
+      double coded_states = 0;
+      int bits = 0;
       for (const ParameterState& state : p.states) {
         bytes += 2 * Bytes(state.dtype) / state.per;
+        if (state.in_blocks() && !state.scales) {
+          ++coded_states;
+          bits = std::max(bits, formats::RowOf(state.codec).bits);
+        }
       }
       // With a divided optimizer a rank updates its part, and gathers the weights (counted as
       // exchange).
       bytes /= o_.shards;
+      if (IsOrthogonalised(p)) {
+        // The gradient makes room for the momentum's look ahead and for its orthogonal factor; the
+        // iteration reads it twice and writes it, and copies it to BF16 and back.
+        bytes += 2 * Bytes(p.gradient) / o_.shards;
+        bytes += (3 * Bytes(p.gradient) + 2 * kBf16Bytes) * orthogonal_share;
+        work_.whole_gradient_bytes += o_.shards > 1 ? elements * Bytes(p.gradient) : 0;
+      }
       if (o_.precision.Quantises(p)) {
         bytes += Bytes(p.storage) + 2 * Bytes(o_.precision.recipe->fprop.b.dtype);
       }
-      work_.update_bytes += elements * bytes;
       work_.gradient_bytes += elements * Bytes(o_.reduce_dtype);
+      if (bits == 0) {
+        work_.update_bytes += elements * bytes;
+      } else {
+        AddCoded(bits, elements * coded_states / o_.shards, elements * bytes);
+      }
     }
+  }
+
+  void AddCoded(int bits, double values, double bytes) {
+    const auto it = std::find_if(work_.coded.begin(), work_.coded.end(),
+                                 [&](const CodedUpdate& row) { return row.bits == bits; });
+    CodedUpdate& row = it != work_.coded.end() ? *it : work_.coded.emplace_back();
+    row = {bits, row.values + values, row.bytes + bytes};
+  }
+
+  // Products of the matrices that the slowest rank orthogonalises. Returns its share of all: whole
+  // matrices are divided among ranks, as evenly as they can be.
+  double AddOrthogonal() {
+    const auto shapes = OrthogonalShapes(*o_.table);
+    double all = 0;
+    double largest = 0;
+    for (const auto& [shape, count] : shapes) {
+      const auto m = static_cast<double>(shape.first);
+      const double cost = m * m * static_cast<double>(shape.second);
+      all += cost * static_cast<double>(count);
+      largest = std::max(largest, cost);
+    }
+    const double share = all > 0 ? std::max(1.0 / o_.shards, largest / all) : 0;
+    for (const auto& [shape, count] : shapes) {
+      const auto [m, n] = shape;
+      const double matrices = share * static_cast<double>(count);
+      const double batches =
+          std::ceil(matrices / static_cast<double>(OrthogonalBatch(m, n, count)));
+      work_.update_launches += batches * kOrthogonalCopies;
+      for (const OrthogonalProduct& p : OrthogonalProducts(m, n)) {
+        const auto calls = static_cast<double>(p.calls);
+        work_.update_launches += batches * calls;
+        work_.update_products.push_back({.weight = absl::StrCat(m, "x", n),
+                                         .pass = "update",
+                                         .m = static_cast<double>(p.m),
+                                         .n = static_cast<double>(p.n),
+                                         .k = static_cast<double>(p.k),
+                                         .calls = calls * matrices,
+                                         .addend = p.addend});
+      }
+    }
+    return share;
   }
 
   const TrainingPlanOptions& o_;

@@ -15,12 +15,13 @@ namespace hearth::spec {
 // c [m, n], contracted over k.
 struct ProductWork {
   std::string weight;  // "qkv", "head"
-  std::string pass;    // "forward", "dgrad", "wgrad", "forward again"
+  std::string pass;    // "forward", "dgrad", "wgrad", "forward again", "update"
   MatrixFormat format = MatrixFormat::kBf16;
   double m = 0;
   double n = 0;
   double k = 0;
-  double calls = 0;  // a micro-batch
+  double calls = 0;     // a micro-batch, those of "update" a step
+  bool addend = false;  // it also reads a matrix of the shape of c
 
   double flops() const { return 2 * m * n * k * calls; }
 };
@@ -33,14 +34,27 @@ struct PassWork {
   double backward_flops = 0;
 };
 
+// The update of parameters whose state is in codes of so many bits.
+struct CodedUpdate {
+  int bits = 0;
+  double values = 0;  // decoded and encoded
+  double bytes = 0;   // read and written
+};
+
 struct StepWork {
   std::vector<ProductWork> products;  // of a micro-batch
   std::vector<PassWork> passes;       // of a micro-batch
   int64_t head_dim = 0;               // of attention
   int64_t sequence_length = 0;
-  double launches = 0;        // kernels of a micro-batch
-  double update_bytes = 0;    // gradient norm, optimizer, quantised weights: once a step
-  double gradient_bytes = 0;  // that ranks exchange once a step, in the format they do it in
+  double launches = 0;  // kernels of a micro-batch
+  // Once a step: gradient norm, optimizer, quantised weights.
+  double update_bytes = 0;              // of parameters whose state has no codes
+  std::vector<CodedUpdate> coded = {};  // and of the others
+  std::vector<ProductWork> update_products = {};
+  double update_launches = 0;  // of these products
+  double gradient_bytes = 0;   // that ranks exchange, in the format they do it in
+  // Whole gradients that ranks gather and give back between backward and the update.
+  double whole_gradient_bytes = 0;
 };
 
 // `quantised` is what products of quantised layers run in. Expects options of MakeJobPlan.

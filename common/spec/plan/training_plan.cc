@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/spec/dtype_alias.h"
+#include "common/spec/optimizer/orthogonal_work.h"
 #include "common/spec/plan/blocks/block.h"
 #include "common/spec/plan/blocks/block_plan.h"
 #include "common/spec/plan/blocks/block_table.h"
@@ -179,11 +180,18 @@ void AddStaging(const BlockScope& scope, PlanBuilder& out) {
 }
 
 // What the op with the most scratch needs, when the kernels cannot be asked: a chunk of logits, or
-// per thread a block of attention scores, and the partial sums of norm weight gradients.
+// per thread a block of attention scores, and the partial sums of norm weight gradients; on a GPU
+// also a batch of matrices that the optimizer orthogonalises.
 int64_t EstimateWorkspace(const TrainingPlanOptions& o) {
   if (o.wide_bytes == 0) {
-    // A chunk of BF16 logits and cuBLASLt's scratch.
-    return LogitsBytes(o) + Tokens(o) * 16 + (int64_t{64} << 20);
+    // A chunk of BF16 logits and cuBLASLt's scratch, or what the optimizer needs.
+    int64_t bytes = LogitsBytes(o) + Tokens(o) * 16 + (int64_t{64} << 20);
+    if (o.training) {
+      for (const auto& [shape, count] : OrthogonalShapes(*o.table)) {
+        bytes = std::max(bytes, OrthogonalScratchBytes(shape.first, shape.second, count));
+      }
+    }
+    return bytes;
   }
   const int64_t element = o.wide_bytes > 0 ? o.wide_bytes : 4;
   const int64_t logits_row = o.shape.padded_vocab * element;

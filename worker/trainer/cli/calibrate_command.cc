@@ -74,6 +74,11 @@ class Calibrator {
         "emulated: %g\nparallel: {link: %g, not_hidden: %g, lockstep: %g}\n"
         "# The rates below are those at the power limit.\nstretch: {other: 1}\n",
         c.elementwise, c.optimizer, c.emulated, c.link, c.not_hidden, c.lockstep);
+    for (const spec::CodedRate& rate : c.coded) {
+      absl::PrintF("%s[%g, %g]", &rate == c.coded.data() ? "coded_state: [" : ", ", rate.bits,
+                   rate.values * 1e-9);
+    }
+    absl::PrintF("%s", c.coded.empty() ? "" : "]\n");
   }
 
   void Print(const spec::GpuRow& row) const {
