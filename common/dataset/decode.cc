@@ -180,21 +180,6 @@ class Decoder {
   Documents documents_;
 };
 
-}  // namespace
-
-absl::StatusOr<std::vector<DecodedPart>> DecodeParts(const std::string& path,
-                                                     const DecodeOptions& options,
-                                                     Env& env) {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, Dataset::Open(path, env));
-  std::unique_ptr<Tokenizer> tokenizer;
-  if (data->info().tokenizer.kind != "none") {
-    HEARTH_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(data->info().tokenizer, path, env));
-  }
-  return Decoder(*data, tokenizer.get()).Run(options);
-}
-
-namespace {
-
 std::string MarkedText(const DecodedPart& part) {
   if (part.runs.empty()) {
     return part.text;
@@ -207,6 +192,17 @@ std::string MarkedText(const DecodedPart& part) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<DecodedPart>> DecodeParts(const std::string& path,
+                                                     const DecodeOptions& options,
+                                                     Env& env) {
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, Dataset::Open(path, env));
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (data->info().tokenizer.kind != "none") {
+    HEARTH_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(data->info().tokenizer, path, env));
+  }
+  return Decoder(*data, tokenizer.get()).Run(options);
+}
 
 std::string ToText(const std::vector<DecodedPart>& parts) {
   std::string text;

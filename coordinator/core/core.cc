@@ -63,6 +63,14 @@ void* PartOf(const CommandParts& parts, std::type_index type) {
   return found;
 }
 
+// Workers that FindIdleReaders gives a reason for.
+constexpr size_t kReasonsMax = 8;
+
+Core::Reader ReaderOn(const WorkerState& worker, const v1::Checkpoint& checkpoint) {
+  return {worker.worker().worker_id(), worker.connection, FolderOn(worker.worker(), checkpoint),
+          worker.worker().device().model()};
+}
+
 }  // namespace
 
 const std::vector<CommandRow>& CommandTable() {
@@ -230,18 +238,6 @@ Effects CoreAssembly::Apply(const Command& command, Now now) {
   turn.effects().visits.workers += workers.TakeVisits();
   return turn.Take();
 }
-
-namespace {
-
-// Workers that FindIdleReaders gives a reason for.
-constexpr size_t kReasonsMax = 8;
-
-Core::Reader ReaderOn(const WorkerState& worker, const v1::Checkpoint& checkpoint) {
-  return {worker.worker().worker_id(), worker.connection, FolderOn(worker.worker(), checkpoint),
-          worker.worker().device().model()};
-}
-
-}  // namespace
 
 Core::Core(const CoreOptions& options, const RestoredState& state, Now now)
     : parts_(std::make_unique<CoreAssembly>(options, state, now)) {}

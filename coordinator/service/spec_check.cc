@@ -35,62 +35,6 @@ bool Suits(const v1::Worker& worker, const v1::JobSpec& spec) {
   return true;
 }
 
-}  // namespace
-
-std::vector<std::string> PathsOf(const v1::JobSpec& spec) {
-  std::vector<std::string> paths;
-  for (const v1::DataSource& source : spec.data().train()) {
-    paths.push_back(source.path());
-  }
-  for (const v1::DataSource& source : spec.data().validation()) {
-    paths.push_back(source.path());
-  }
-  if (!spec.model().from().empty()) {
-    paths.push_back(spec.model().from());
-  }
-  return paths;
-}
-
-absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths) {
-  std::vector<spec::FieldViolation> violations;
-  spec::DataFacts facts;
-  const v1::ModelSpec* from_model = nullptr;
-  const int train = spec.data().train_size();
-  const int validation = spec.data().validation_size();
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const int n = static_cast<int>(i);
-    const v1::PathInfo& info = paths[i];
-    const bool is_model = n >= train + validation;
-    const std::string field = is_model    ? "model.from"
-                              : n < train ? absl::StrCat("data.train[", n, "].path")
-                                          : absl::StrCat("data.validation[", n - train, "].path");
-    if (!info.error().empty()) {
-      violations.push_back({field, absl::StrCat(info.path(), ": ", info.error())});
-    } else if (is_model != (info.kind() == "model")) {
-      violations.push_back(
-          {field, absl::StrCat(info.path(),
-                               is_model ? " is not a model folder but " : " is not a dataset but ",
-                               info.kind())});
-    } else if (is_model) {
-      from_model = &info.model();
-      facts.model = spec::PathTokenizer{field, info.path(), info.vocab(), info.tokenizer()};
-    } else {
-      facts.datasets.push_back({field, info.path(), info.vocab(), info.tokenizer()});
-      if (!info.loss_mask()) {
-        facts.without_mask.push_back({field, info.path()});
-      }
-      facts.vocab = std::max(facts.vocab, info.vocab());
-      facts.train_tokens += n < train ? info.tokens() : 0;
-    }
-  }
-  if (violations.empty()) {
-    spec::ResolveWithFacts(spec, facts, from_model, violations);
-  }
-  return spec::ViolationsToStatus(violations);
-}
-
-namespace {
-
 // `spec` completed with what `other` knows of the same paths; unchanged if that does not fit it.
 v1::JobSpec CompletedAs(const v1::JobSpec& spec, const v1::JobSpec& other) {
   if (spec.model().has_vocab() || !other.model().has_vocab()) {
@@ -104,20 +48,6 @@ v1::JobSpec CompletedAs(const v1::JobSpec& spec, const v1::JobSpec& other) {
                          violations);
   return violations.empty() ? completed : spec;
 }
-
-}  // namespace
-
-std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobSpec& submitted) {
-  std::string differences;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(CompletedAs(kept, submitted), CompletedAs(submitted, kept))) {
-    return {};
-  }
-  return absl::StrSplit(differences, '\n', absl::SkipEmpty());
-}
-
-namespace {
 
 // The most that a rank may get.
 struct Largest {
@@ -194,7 +124,73 @@ std::optional<Largest> LargestOf(const v1::JobSpec& spec, const std::vector<Work
       largest->device().memory_bytes(), largest->device().threads()};
 }
 
+bool IsPlanned(SpecChecker::Origin origin) {
+  return origin == SpecChecker::Origin::kPlanned || origin == SpecChecker::Origin::kPlannedByViewer;
+}
+
 }  // namespace
+
+std::vector<std::string> PathsOf(const v1::JobSpec& spec) {
+  std::vector<std::string> paths;
+  for (const v1::DataSource& source : spec.data().train()) {
+    paths.push_back(source.path());
+  }
+  for (const v1::DataSource& source : spec.data().validation()) {
+    paths.push_back(source.path());
+  }
+  if (!spec.model().from().empty()) {
+    paths.push_back(spec.model().from());
+  }
+  return paths;
+}
+
+absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths) {
+  std::vector<spec::FieldViolation> violations;
+  spec::DataFacts facts;
+  const v1::ModelSpec* from_model = nullptr;
+  const int train = spec.data().train_size();
+  const int validation = spec.data().validation_size();
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const int n = static_cast<int>(i);
+    const v1::PathInfo& info = paths[i];
+    const bool is_model = n >= train + validation;
+    const std::string field = is_model    ? "model.from"
+                              : n < train ? absl::StrCat("data.train[", n, "].path")
+                                          : absl::StrCat("data.validation[", n - train, "].path");
+    if (!info.error().empty()) {
+      violations.push_back({field, absl::StrCat(info.path(), ": ", info.error())});
+    } else if (is_model != (info.kind() == "model")) {
+      violations.push_back(
+          {field, absl::StrCat(info.path(),
+                               is_model ? " is not a model folder but " : " is not a dataset but ",
+                               info.kind())});
+    } else if (is_model) {
+      from_model = &info.model();
+      facts.model = spec::PathTokenizer{field, info.path(), info.vocab(), info.tokenizer()};
+    } else {
+      facts.datasets.push_back({field, info.path(), info.vocab(), info.tokenizer()});
+      if (!info.loss_mask()) {
+        facts.without_mask.push_back({field, info.path()});
+      }
+      facts.vocab = std::max(facts.vocab, info.vocab());
+      facts.train_tokens += n < train ? info.tokens() : 0;
+    }
+  }
+  if (violations.empty()) {
+    spec::ResolveWithFacts(spec, facts, from_model, violations);
+  }
+  return spec::ViolationsToStatus(violations);
+}
+
+std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobSpec& submitted) {
+  std::string differences;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(CompletedAs(kept, submitted), CompletedAs(submitted, kept))) {
+    return {};
+  }
+  return absl::StrSplit(differences, '\n', absl::SkipEmpty());
+}
 
 absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
   const std::optional<Largest> largest = LargestOf(spec, workers);
@@ -217,14 +213,6 @@ absl::Status CheckMemoryUnseen(const v1::JobSpec& spec, const std::vector<Worker
   // What else is wrong is said when the spec is complete.
   return absl::IsResourceExhausted(status) ? status : absl::OkStatus();
 }
-
-namespace {
-
-bool IsPlanned(SpecChecker::Origin origin) {
-  return origin == SpecChecker::Origin::kPlanned || origin == SpecChecker::Origin::kPlannedByViewer;
-}
-
-}  // namespace
 
 CheckedSpec SpecChecker::Unseen(v1::JobSpec spec, Origin origin, absl::string_view why) const {
   CheckedSpec result;

@@ -50,6 +50,16 @@ TEST(RequireView, WrongShape_SaysAskedAndHad) {
   EXPECT_FALSE(RequireView(TensorView(), DType::kF32, {2}, "op", "x").ok());
 }
 
+TEST(Slice, BeginsAtTheElement_AlsoInFourBits) {
+  std::vector<float> data(6);
+  const TensorView part = Slice(View(data.data(), {6}), 2, 3);
+  EXPECT_EQ(part.as<float>(), data.data() + 2);
+  EXPECT_EQ(part.numel(), 3);
+  std::vector<uint8_t> codes(4);
+  const TensorView nibbles(static_cast<void*>(codes.data()), DType::kE2M1, {8});
+  EXPECT_EQ(Slice(nibbles, 4, 2).as<uint8_t>(), codes.data() + 2);
+}
+
 TEST(RequireWorkspace, TooSmallOrMisaligned_IsRefused) {
   alignas(64) unsigned char memory[256];
   Exec exec;

@@ -51,6 +51,12 @@ struct TensorView {
   }
 };
 
+// Elements [begin, begin + count) of a flat view. In a format of 4 bits `begin` must be even.
+inline TensorView Slice(const TensorView& flat, int64_t begin, int64_t count) {
+  return {
+      static_cast<void*>(flat.as<uint8_t>() + DTypeBytes(flat.dtype, begin)), flat.dtype, {count}};
+}
+
 // A view of `count` elements of a C++ array; dtype from T.
 template <typename T>
 TensorView View(T* data, std::initializer_list<int64_t> shape) {

@@ -37,6 +37,30 @@ absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, 
   return absl::OkStatus();
 }
 
+// Whether the plan with this many shards fits; with `micro_batch` 0, whether any batch does.
+absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
+                          int world_size,
+                          int threads,
+                          int64_t memory_bytes,
+                          int64_t micro_batch,
+                          int shards) {
+  // Only lack of memory means "does not fit"; any other error is the job's and must be shown.
+  if (micro_batch <= 0) {
+    const absl::StatusOr<int64_t> chosen =
+        ResolveMicroBatch(job_spec, world_size, threads, memory_bytes, shards);
+    if (absl::IsResourceExhausted(chosen.status())) {
+      return false;
+    }
+    HEARTH_RETURN_IF_ERROR(chosen.status());
+    micro_batch = *chosen;
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<JobPlan> job_plan,
+      MakeJobPlan(job_spec, micro_batch, threads, /*training=*/true, world_size, shards));
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(job_plan->options));
+  return plan.arena_bytes() <= memory_bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec,
@@ -108,34 +132,6 @@ absl::StatusOr<std::unique_ptr<JobPlan>> MakeJobPlan(const v1::JobSpec& job_spec
   }
   return job_plan;
 }
-
-namespace {
-
-// Whether the plan with this many shards fits; with `micro_batch` 0, whether any batch does.
-absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
-                          int world_size,
-                          int threads,
-                          int64_t memory_bytes,
-                          int64_t micro_batch,
-                          int shards) {
-  // Only lack of memory means "does not fit"; any other error is the job's and must be shown.
-  if (micro_batch <= 0) {
-    const absl::StatusOr<int64_t> chosen =
-        ResolveMicroBatch(job_spec, world_size, threads, memory_bytes, shards);
-    if (absl::IsResourceExhausted(chosen.status())) {
-      return false;
-    }
-    HEARTH_RETURN_IF_ERROR(chosen.status());
-    micro_batch = *chosen;
-  }
-  HEARTH_ASSIGN_OR_RETURN(
-      const std::unique_ptr<JobPlan> job_plan,
-      MakeJobPlan(job_spec, micro_batch, threads, /*training=*/true, world_size, shards));
-  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(job_plan->options));
-  return plan.arena_bytes() <= memory_bytes;
-}
-
-}  // namespace
 
 absl::StatusOr<int64_t> ResolveMicroBatch(
     const v1::JobSpec& job_spec, int world_size, int threads, int64_t memory_bytes, int shards) {

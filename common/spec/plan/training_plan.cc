@@ -259,6 +259,21 @@ void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
   AddGradients(scope, out);
 }
 
+// Width of the widest dy whose columns wait; 0: none do.
+int64_t WidestWaitingDy(const TrainingPlanOptions& o) {
+  const BlockScope scope(o);
+  int64_t widest = 0;
+  for (const PlacedBlock& placed : BlocksOf(o.shape)) {
+    for (const GemmSites& sites : placed.block->sites(o.shape)) {
+      const int weight = FindParameter(*o.table, sites.weight, placed.layer);
+      if (weight >= 0 && sites.dy_waits != nullptr && sites.dy_waits(scope)) {
+        widest = std::max(widest, (*o.table)[static_cast<size_t>(weight)].shape[0]);
+      }
+    }
+  }
+  return widest;
+}
+
 }  // namespace
 
 std::string_view RecomputeName(Recompute recompute) {
@@ -365,25 +380,6 @@ FallbackLayout LayoutFallback(const TrainingPlanOptions& o, const Parameter& wei
                                       FormBytes(r.wgrad.a, in, n)});
   return layout;
 }
-
-namespace {
-
-// Width of the widest dy whose columns wait; 0: none do.
-int64_t WidestWaitingDy(const TrainingPlanOptions& o) {
-  const BlockScope scope(o);
-  int64_t widest = 0;
-  for (const PlacedBlock& placed : BlocksOf(o.shape)) {
-    for (const GemmSites& sites : placed.block->sites(o.shape)) {
-      const int weight = FindParameter(*o.table, sites.weight, placed.layer);
-      if (weight >= 0 && sites.dy_waits != nullptr && sites.dy_waits(scope)) {
-        widest = std::max(widest, (*o.table)[static_cast<size_t>(weight)].shape[0]);
-      }
-    }
-  }
-  return widest;
-}
-
-}  // namespace
 
 FormsLayout LayoutForms(const TrainingPlanOptions& o) {
   const Recipe& r = *o.precision.recipe;

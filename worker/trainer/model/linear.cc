@@ -21,6 +21,21 @@ Operand SiteDy(const ModelContext& context, const spec::SiteBuffers& site) {
   return context.DyOperand(site.weight, site.layer, context.Floats(site.dy));
 }
 
+// a bT, summed along the rows of both.
+void SetOperands(const ProductOperand& a, const ProductOperand& b, bool fast, GemmArgs& gemm) {
+  gemm.a = a.values;
+  gemm.b = b.values;
+  gemm.scale_a = a.scale;
+  gemm.scale_b = b.scale;
+  gemm.block_scales_a = a.block_scales;
+  gemm.block_scales_b = b.block_scales;
+  gemm.block_layout_a = a.layout;
+  gemm.block_layout_b = b.layout;
+  gemm.transpose_a = a.transposed;
+  gemm.transpose_b = !b.transposed;
+  gemm.fast_accumulation = fast;
+}
+
 }  // namespace
 
 Linear::Linear(const ModelContext& context, spec::Slot slot, int layer)
@@ -44,25 +59,6 @@ Linear::Linear(
       bias_(context.parameters->FindWeight(slot, layer, true)),
       d_weight_(context.parameters->FindGradient(slot, layer)),
       d_bias_(context.parameters->FindGradient(slot, layer, true)) {}
-
-namespace {
-
-// a bT, summed along the rows of both.
-void SetOperands(const ProductOperand& a, const ProductOperand& b, bool fast, GemmArgs& gemm) {
-  gemm.a = a.values;
-  gemm.b = b.values;
-  gemm.scale_a = a.scale;
-  gemm.scale_b = b.scale;
-  gemm.block_scales_a = a.block_scales;
-  gemm.block_scales_b = b.block_scales;
-  gemm.block_layout_a = a.layout;
-  gemm.block_layout_b = b.layout;
-  gemm.transpose_a = a.transposed;
-  gemm.transpose_b = !b.transposed;
-  gemm.fast_accumulation = fast;
-}
-
-}  // namespace
 
 bool Linear::Fast(LayerFormat format, const spec::Gemm spec::Recipe::*product) const {
   const spec::Recipe* recipe = recipes_[static_cast<size_t>(format)];

@@ -15,12 +15,6 @@ using kernels::TensorView;
 
 namespace {
 
-// Elements [begin, begin + count) of a flat view.
-TensorView Slice(const TensorView& flat, int64_t begin, int64_t count) {
-  return {
-      static_cast<void*>(flat.as<uint8_t>() + DTypeBytes(flat.dtype, begin)), flat.dtype, {count}};
-}
-
 // A flat view of a parameter's elements in its shape.
 TensorView Shaped(TensorView view, const spec::Parameter& parameter) {
   view.rank = static_cast<int>(parameter.shape.size());

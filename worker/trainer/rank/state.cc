@@ -181,10 +181,6 @@ std::string PlansJson(const Engine& engine, int world_size) {
   return plans.dump();
 }
 
-}  // namespace
-
-namespace {
-
 void FillMeta(const Engine& engine,
               Trainer& trainer,
               const spec::BatchPlan& batch,

@@ -15,13 +15,6 @@ using kernels::TensorView;
 
 namespace {
 
-// Elements [begin, begin + count) of a flat view.
-TensorView Slice(const TensorView& flat, int64_t begin, int64_t count) {
-  return {static_cast<void*>(flat.as<uint8_t>() + kernels::DTypeBytes(flat.dtype, begin)),
-          flat.dtype,
-          {count}};
-}
-
 absl::Status Convert(const kernels::Exec& exec, const TensorView& from, const TensorView& to) {
   if (kernels::DTypeBytes(to.dtype, 1) > kernels::DTypeBytes(from.dtype, 1)) {
     kernels::WidenArgs widen;

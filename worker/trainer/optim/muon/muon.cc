@@ -18,13 +18,6 @@ namespace {
 
 using kernels::TensorView;
 
-// Elements [begin, begin + count) of a flat view.
-TensorView Slice(const TensorView& flat, int64_t begin, int64_t count) {
-  return {static_cast<void*>(flat.as<uint8_t>() + kernels::DTypeBytes(flat.dtype, begin)),
-          flat.dtype,
-          {count}};
-}
-
 // A matrix of the model in the whole gradient of its tensor.
 TensorView GradientOf(const TensorView& gradient, const spec::LogicalMatrix& matrix) {
   TensorView view = Slice(gradient, matrix.row_offset * matrix.cols, matrix.rows * matrix.cols);
