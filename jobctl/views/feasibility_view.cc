@@ -106,8 +106,7 @@ std::string Picture(const std::vector<Feasibility>& plans, const spec::Feasibili
 
 constexpr const char* kLargestNote =
     "The largest model of the job's family (layers and heads scaled) that trains, with the "
-    "smallest "
-    "micro-batch, recompute: block and gradients in bf16.\n";
+    "smallest micro-batch, recompute: block and gradients in bf16.\n";
 
 // The rule of thumb for formats that people ask for.
 std::string TiersTable(const std::vector<const spec::GpuRow*>& rows, int gpus, int columns) {

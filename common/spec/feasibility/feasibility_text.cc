@@ -170,7 +170,7 @@ std::string StateFormatsText() {
   }
   return absl::StrCat(
       out,
-      "Of a large matrix of the layers, in the recipe bf16. State of embeddings, norms and biases "
+      "For a large matrix of the layers, in the recipe bf16. State of embeddings, norms and biases "
       "stays in FP32 with int8 and int4;\nwith muon they are AdamW's. \"not yet\": this version "
       "cannot train so. Activations come on top.\n");
 }
