@@ -6,9 +6,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/dataset/dataset_writer.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/resolve.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
@@ -58,12 +60,15 @@ inline v1::JobSpec SmallJob(const std::string& dir, std::string_view family = "l
   return spec;
 }
 
-// The job with Muon, in the values that a job file without them has.
-inline v1::JobSpec WithMuon(v1::JobSpec spec) {
-  spec.mutable_optimizer()->set_name("muon");
-  spec.mutable_optimizer()->set_momentum(0.95);
-  spec.mutable_optimizer()->set_newton_schulz("tuned");
+// A resolved job with another optimizer, whose options have the values that a job file without
+// them has.
+inline v1::JobSpec WithOptimizer(v1::JobSpec spec, std::string_view name) {
+  spec.mutable_optimizer()->set_name(std::string(name));
+  spec::FillRowDefaults(spec);
   return spec;
+}
+inline v1::JobSpec WithMuon(v1::JobSpec spec) {
+  return WithOptimizer(std::move(spec), "muon");
 }
 
 // A dataset of `count` documents of 2 to 31 tokens: arithmetic sequences, then the end token 36.

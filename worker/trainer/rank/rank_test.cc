@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/hf/hf_config.h"
 #include "common/io/sha256.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
@@ -108,8 +109,12 @@ TEST_F(RunTest, RunRank_PackedDocumentsPausedAndResumed_EqualsNeverStopped) {
   ExpectResumeIsExact(spec, dir_.path() + "/documents");
 }
 
-TEST_F(RunTest, RunRank_MuonPausedAndResumed_EqualsNeverStopped) {
-  ExpectResumeIsExact(WithMuon(Job()), dir_.path() + "/muon");
+TEST_F(RunTest, RunRank_EveryOptimizerPausedAndResumed_EqualsNeverStopped) {
+  for (const spec::OptimizerRow& row : spec::Optimizers()) {
+    const v1::JobSpec spec = WithOptimizer(Job(), row.name);
+    SCOPED_TRACE(spec.optimizer().name());
+    ExpectResumeIsExact(spec, dir_.path() + "/" + spec.optimizer().name());
+  }
 }
 
 TEST_F(RunTest, RunRank_ChatsPausedAndResumed_EqualsNeverStopped) {

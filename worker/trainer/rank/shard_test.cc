@@ -14,6 +14,7 @@
 #include "common/base/system.h"
 #include "common/formats/codecs.h"
 #include "common/io/faulty_env.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/job_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -549,8 +550,12 @@ TEST_P(StateFormatRunTest, Training_FollowsFp32_AndResumesExactly_OnAnyNumberOfR
   }
 }
 
-TEST_F(ShardedRunTest, Muon_FourRanksResumedByFourOrOne_FollowTheirCurve) {
-  const v1::JobSpec spec = WithMuon(Job("on"));
+class OptimizerRunTest : public ShardedRunTest,
+                         public testing::WithParamInterface<std::string_view> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerRunTest, testing::ValuesIn(spec::OptimizerNames()));
+
+TEST_P(OptimizerRunTest, FourRanksResumedByFourOrOne_FollowTheirCurve) {
+  const v1::JobSpec spec = WithOptimizer(Job("on"), GetParam());
   const Gang four = Run(spec, 4, "four", 1, nullptr);
   const FakeLink& leader = *four.links[0];
   ASSERT_EQ(leader.checkpoints.size(), 4U);

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/spec/optimizer/optimizer_table.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
@@ -105,17 +106,20 @@ TEST(Trainer, Step_ShardedOptimizer_GivesTheCurveOfOne) {
   }
 }
 
-// Whole matrices are computed by one rank each, or by every rank where nothing is divided.
-TEST(Trainer, Step_Muon_LearnsAndGivesTheCurveOfOne) {
+// Muon: whole matrices are computed by one rank each, or by every rank where nothing is divided.
+TEST(Trainer, Step_EveryOptimizer_LearnsAndGivesTheCurveOfOne) {
   TempDir dir;
-  v1::JobSpec spec = WithMuon(SmallJob(dir.path(), "qwen2"));
-  const Curve one = Train(spec, 1);
-  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
-  ExpectClose(Train(spec, 2), one);
-  spec.mutable_parallel()->set_shard_optimizer("on");
-  for (const int ranks : {2, 4}) {
-    SCOPED_TRACE(ranks);
-    ExpectClose(Train(spec, ranks), one);
+  for (const spec::OptimizerRow& row : spec::Optimizers()) {
+    v1::JobSpec spec = WithOptimizer(SmallJob(dir.path(), "qwen2"), row.name);
+    SCOPED_TRACE(spec.optimizer().name());
+    const Curve one = Train(spec, 1);
+    EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
+    ExpectClose(Train(spec, 2), one);
+    spec.mutable_parallel()->set_shard_optimizer("on");
+    for (const int ranks : {2, 4}) {
+      SCOPED_TRACE(ranks);
+      ExpectClose(Train(spec, ranks), one);
+    }
   }
 }
 
