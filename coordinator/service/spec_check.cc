@@ -245,10 +245,11 @@ CheckedSpec SpecChecker::Complete(v1::JobSpec spec,
 
 void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
   std::vector<spec::FieldViolation> violations;
-  if (origin != Origin::kStored) {
-    spec::CheckIdleKeys(spec, violations);
+  if (origin == Origin::kStored) {
+    spec::Resolve(spec, violations);
+  } else {
+    spec::ResolveSubmitted(spec, violations);
   }
-  spec::Resolve(spec, violations);
   if (!violations.empty()) {
     return done({spec::ViolationsToStatus(violations), std::move(spec), false, {}});
   }

@@ -7,7 +7,6 @@
 #include "absl/strings/str_split.h"
 #include "common/config/config.h"
 #include "common/spec/fields/idle.h"
-#include "common/spec/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "jobctl/client/settings.h"
@@ -23,10 +22,8 @@ namespace {
 std::string Refusal(const std::string& assignment) {
   v1::JobSpec job = spec::ValidJob();
   const absl::Status applied = config::ApplyOverride(job, assignment);
-  std::vector<spec::FieldViolation> violations;
-  spec::CheckIdleKeys(job, violations);
-  spec::Resolve(job, violations);
-  const std::string text((applied.ok() ? spec::ViolationsToStatus(violations) : applied).message());
+  const absl::Status resolved = spec::ResolveSubmitted(job);
+  const std::string text((applied.ok() ? resolved : applied).message());
   return text.substr(0, text.find(" (one of"));
 }
 

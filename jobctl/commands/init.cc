@@ -13,7 +13,6 @@
 #include "common/config/config.h"
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
-#include "common/spec/resolve.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/views/job_template.h"
 
@@ -105,10 +104,7 @@ absl::StatusOr<v1::JobSpec> StartingPoint(const Options& options) {
     spec.mutable_precision()->set_recipe(spec.resources().device() == "cuda" ? "bf16" : "fp32");
   }
   v1::JobSpec resolved = spec;
-  std::vector<spec::FieldViolation> violations;
-  spec::CheckIdleKeys(resolved, violations);
-  spec::Resolve(resolved, violations);
-  HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  HEARTH_RETURN_IF_ERROR(spec::ResolveSubmitted(resolved));
   return spec;
 }
 

@@ -81,10 +81,7 @@ absl::StatusOr<int> Presets() {
 
 // Puts everything that a plan needs into the job of a file, from what lies on this machine.
 absl::StatusOr<v1::JobSpec> Completed(v1::JobSpec job_spec) {
-  std::vector<spec::FieldViolation> violations;
-  spec::CheckIdleKeys(job_spec, violations);
-  spec::Resolve(job_spec, violations);
-  HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  HEARTH_RETURN_IF_ERROR(spec::ResolveSubmitted(job_spec));
   HEARTH_RETURN_IF_ERROR(facts::CompleteForPlan(job_spec, Env::Real()));
   return job_spec;
 }

@@ -32,10 +32,7 @@ struct Options {
 };
 
 absl::StatusOr<int> DryRunClient(v1::JobSpec spec) {
-  std::vector<spec::FieldViolation> violations;
-  spec::CheckIdleKeys(spec, violations);
-  spec::Resolve(spec, violations);
-  HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  HEARTH_RETURN_IF_ERROR(spec::ResolveSubmitted(spec));
   HEARTH_RETURN_IF_ERROR(facts::CheckWhatIsHere(spec, Env::Real()));
   WriteOut(config::ToYaml(spec));
   return kExitOk;

@@ -156,6 +156,17 @@ void CheckSteps(const v1::JobSpec& resolved, Checker& check) {
 
 }  // namespace
 
+void ResolveSubmitted(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
+  CheckIdleKeys(job_spec, violations);
+  Resolve(job_spec, violations);
+}
+
+absl::Status ResolveSubmitted(v1::JobSpec& job_spec) {
+  std::vector<FieldViolation> violations;
+  ResolveSubmitted(job_spec, violations);
+  return ViolationsToStatus(violations);
+}
+
 void ClearIdlePrecision(v1::JobSpec& given) {
   const v1::JobSpec resolved = Resolved(given);
   ForEachField([&](const std::string& path, const FieldDescriptor& field) {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/spec/resolve.h"
 #include "hearth/v1/job.pb.h"
 
@@ -14,6 +15,12 @@ namespace hearth::spec {
 // be submitted again. `given` is a job file's spec, resolved or not. Only for submitting: a job
 // that is stored or resumed keeps what it has.
 void CheckIdleKeys(const v1::JobSpec& given, std::vector<FieldViolation>& violations);
+
+// What a submitted job file goes through: CheckIdleKeys, then Resolve.
+void ResolveSubmitted(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations);
+
+// The same; kInvalidArgument lists all violations (ViolationsToStatus).
+absl::Status ResolveSubmitted(v1::JobSpec& job_spec);
 
 // Clears the fields of `precision` that change nothing in this job. `given` is a job file's spec.
 void ClearIdlePrecision(v1::JobSpec& given);

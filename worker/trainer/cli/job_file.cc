@@ -8,7 +8,6 @@
 #include "common/config/config.h"
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
-#include "common/spec/resolve.h"
 #include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
@@ -19,10 +18,7 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobOptions& options) {
   for (const std::string& assignment : options.overrides) {
     HEARTH_RETURN_IF_ERROR(config::ApplyOverride(spec, assignment));
   }
-  std::vector<spec::FieldViolation> violations;
-  spec::CheckIdleKeys(spec, violations);
-  spec::Resolve(spec, violations);
-  HEARTH_RETURN_IF_ERROR(spec::ViolationsToStatus(violations));
+  HEARTH_RETURN_IF_ERROR(spec::ResolveSubmitted(spec));
   return spec;
 }
 
