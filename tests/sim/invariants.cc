@@ -1,5 +1,8 @@
 // What must hold after every command, whatever has happened.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/errors.h"
 #include "coordinator/core/transitions.h"
 #include "tests/sim/world.h"
 
@@ -139,6 +142,93 @@ void World::CheckCore(bool after_tick) {
         Fail(absl::StrCat(rank.worker_id(), " is held by ", holders[rank.worker_id()], " and ",
                           job.job_id()));
       }
+    }
+  }
+}
+
+bool World::ComesTooLate(const v1::Job& job, const v1::Job& waiting) const {
+  const int64_t levels =
+      int64_t{job.spec().resources().priority()} - waiting.spec().resources().priority();
+  // The queue goes by the wall clock's submit times: after a jump they are what the rule means.
+  const absl::Duration later =
+      jumped_ ? core::FromProto(job.create_time()) - core::FromProto(waiting.create_time())
+              : submit_times_.at(job.job_id()) - submit_times_.at(waiting.job_id());
+  if (aging_ == absl::ZeroDuration()) {
+    return levels < 0 || (levels == 0 && later > absl::ZeroDuration());
+  }
+  return later > levels * aging_;
+}
+
+bool World::CouldTake(const v1::Job& waiting, const std::string& id) const {
+  const std::string& root = core_->FindWorker(id)->worker().root_uuid();
+  if (waiting.has_checkpoint() && waiting.checkpoint().root_uuid() != root) {
+    return false;
+  }
+  int64_t there = 0;
+  std::map<std::string, int64_t> idle;  // by root
+  for (const v1::WorkerRecord* record : core_->Workers()) {
+    const v1::Worker& worker = record->worker();
+    const bool is_idle = worker.state() == v1::WORKER_STATE_IDLE;
+    if (worker.cordoned() || worker.draining() ||
+        (!is_idle && worker.state() != v1::WORKER_STATE_BUSY)) {
+      continue;
+    }
+    there += worker.root_uuid() == root ? 1 : 0;
+    idle[worker.root_uuid()] += is_idle ? 1 : 0;
+  }
+  const int64_t least = waiting.spec().resources().min_workers();
+  // The same plan has given it others, which it takes once its paths are checked.
+  const bool has_others =
+      waiting.reason_code() == "checking_paths" &&
+      std::any_of(idle.begin(), idle.end(), [&](const auto& at) { return at.second >= least; });
+  return there >= least && !has_others;
+}
+
+void World::CheckStart(const v1::JobRecord& started) {
+  for (const v1::JobRecord* record : core_->Jobs()) {
+    const v1::Job& waiting = record->job();
+    if (waiting.state() != v1::JOB_STATE_QUEUED) {
+      continue;
+    }
+    if (!ComesTooLate(started.job(), waiting)) {
+      overtakings_ +=
+          submit_times_.at(started.job().job_id()) > submit_times_.at(waiting.job_id()) ? 1 : 0;
+      aged_ += waiting.spec().resources().priority() > started.job().spec().resources().priority()
+                   ? 1
+                   : 0;
+      continue;
+    }
+    for (const v1::RankRecord& rank : started.ranks()) {
+      if (CouldTake(waiting, rank.worker_id())) {
+        Fail(absl::StrCat(started.job().job_id(), " takes ", rank.worker_id(), " and overtakes ",
+                          waiting.job_id(), ", which waits for at least ",
+                          waiting.spec().resources().min_workers(), ": ", waiting.reason()));
+      }
+    }
+  }
+}
+
+void World::CheckPreempted(const v1::Job& victim) {
+  for (const v1::JobRecord* record : core_->Jobs()) {
+    const v1::Job& job = record->job();
+    if (job.state() == v1::JOB_STATE_QUEUED && !ComesTooLate(job, victim) &&
+        job.spec().resources().priority() > victim.spec().resources().priority()) {
+      return;
+    }
+  }
+  Fail(absl::StrCat(victim.job_id(), " is preempted, and nobody of higher priority is ahead"));
+}
+
+void World::CheckOrder(const core::Effects& effects) {
+  for (const v1::JobEvent& event : effects.events) {
+    if (event.type() != "state") {
+      continue;
+    }
+    const v1::JobRecord& record = *core_->FindJob(event.job_id());
+    if (event.to_state() == v1::JOB_STATE_STARTING) {
+      CheckStart(record);
+    } else if (event.reason_code() == "preempted" && event.to_state() == v1::JOB_STATE_REQUEUEING) {
+      CheckPreempted(record.job());
     }
   }
 }

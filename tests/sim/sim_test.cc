@@ -34,6 +34,8 @@ Mode ModeOf(uint64_t seed) {
 TEST(Simulation, EverySeed_KeepsTheInvariants) {
   int64_t commands = 0;
   int64_t epochs = 0;
+  int64_t overtakings = 0;
+  int64_t aged = 0;
   absl::Duration virtual_time;
   std::map<std::string, int64_t> reasons;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
@@ -45,6 +47,8 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
     ASSERT_EQ(failure, "") << "replay: sim_test --seed " << seed;
     commands += world.commands();
     epochs += world.epochs();
+    overtakings += world.overtakings();
+    aged += world.aged();
     virtual_time += world.virtual_time();
     for (const auto& [reason, count] : world.reasons()) {
       reasons[reason] += count;
@@ -52,9 +56,15 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
   }
   std::cout << seed_count << " seeds from " << first_seed << ": " << commands << " commands, "
             << epochs << " gang starts, " << absl::FormatDuration(virtual_time)
-            << " of virtual time\n";
+            << " of virtual time\n  " << overtakings << " starts ahead of older jobs, " << aged
+            << " ahead of jobs of higher priority\n";
   for (const auto& [reason, count] : reasons) {
     std::cout << "  " << reason << ": " << count << "\n";
+  }
+  // Else the order of the queue was not put to the test.
+  if (seed_count >= 1000) {
+    EXPECT_GT(overtakings, 0);
+    EXPECT_GT(aged, 0);
   }
 }
 

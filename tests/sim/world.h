@@ -117,6 +117,10 @@ class World {
   absl::Duration virtual_time() const { return end_; }
   // Reason codes of all transitions, counted.
   const std::map<std::string, int64_t>& reasons() const { return reasons_; }
+  // Starts ahead of a job that was submitted earlier and waits, as its lower priority allows.
+  int64_t overtakings() const { return overtakings_; }
+  // Starts ahead of a waiting job of higher priority that was submitted too late to overtake.
+  int64_t aged() const { return aged_; }
 
  private:
   // world.cc: time, chance, the coordinator and its clients.
@@ -154,6 +158,13 @@ class World {
   void CheckHistory(const core::HistoryAppend& append);
   void CheckLogs(const core::LogAppend& append);
   void CheckCore(bool after_tick);
+  // No waiting job is overtaken by jobs that came too late for their priority.
+  void CheckOrder(const core::Effects& effects);
+  void CheckStart(const v1::JobRecord& started);
+  void CheckPreempted(const v1::Job& victim);
+  bool ComesTooLate(const v1::Job& job, const v1::Job& waiting) const;
+  // Whether `waiting` could run with workers that are there, `id` among them.
+  bool CouldTake(const v1::Job& waiting, const std::string& id) const;
   void CheckEnd();
   void CheckFolders(const v1::JobRecord& record);
 
@@ -220,6 +231,10 @@ class World {
   int64_t epochs_ = 0;
   absl::Duration end_;
   std::map<std::string, int64_t> reasons_;
+  absl::Duration aging_;                                // of the queue; 0 = priority alone decides
+  std::map<std::string, absl::Duration> submit_times_;  // by the clock that does not jump
+  int64_t overtakings_ = 0;
+  int64_t aged_ = 0;
 
   std::vector<std::unique_ptr<Daemon>> daemons_;
   std::map<uint64_t, Link> links_;
