@@ -118,11 +118,6 @@ class PlanServiceTest : public LoopbackCoordinatorTest {
     ASSERT_TRUE(agent.AwaitAck(task, agent.seq()));
   }
 
-  CoordinatorOptions options_;
-  const TempDir temp_;
-  std::unique_ptr<Coordinator> coordinator_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::PlanService::Stub> plans_;
 };
 
