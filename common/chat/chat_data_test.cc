@@ -15,7 +15,7 @@ std::string Parsed(std::string_view line, std::string_view layout = kAnyLayout) 
 
 TEST(ConversationTest, Parse_EachLayout_IsTheSameConversation) {
   const std::string wanted = R"([["system","S"],["user","Q\n\nI"],["assistant","A"]])";
-  const std::pair<std::string_view, std::string_view> kLines[] = {
+  constexpr std::pair<std::string_view, std::string_view> kLines[] = {
       {"messages",
        R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q\n\nI"},
            {"role": "assistant", "content": "A", "weight": 1, "tool_calls": null}], "id": 7})"},
@@ -33,7 +33,7 @@ TEST(ConversationTest, Parse_EachLayout_IsTheSameConversation) {
 }
 
 TEST(ConversationTest, Parse_Malformed_IsRefusedWithThePlace) {
-  const std::pair<std::string_view, std::string_view> kCases[] = {
+  constexpr std::pair<std::string_view, std::string_view> kCases[] = {
       {"{", "f:3: "},
       {"[1]", "f:3: not an object"},
       {R"({"text": "a"})",
