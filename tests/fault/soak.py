@@ -134,7 +134,7 @@ class Soak:
             self.left_out["disks"] = str(error)
         for what, why in self.left_out.items():
             rows = [f.name for f in soak_faults.FAULTS if f.needs == what]
-            print(f"LEFT OUT: {', '.join(rows)}: this machine has no {what} for tests: {why}", flush=True)
+            print(f"LEFT OUT: {', '.join(rows)}: no {what} for this soak: {why}", flush=True)
 
     def close(self):
         self.cluster.stop()
@@ -232,7 +232,7 @@ class Soak:
     # -- one fault and what must follow ------------------------------------------------------------------------------
     def draw(self, kinds):
         if self.first:
-            return self.first.pop()
+            return self.first[-1]
         return self.random.choices(kinds, [fault.weight for fault in kinds])[0]
 
     def one_fault(self):
@@ -245,6 +245,8 @@ class Soak:
         for fault in pair:
             workers = fault.act(self, jobs)
             if workers is not None:
+                if self.first and fault is self.first[-1]:
+                    self.first.pop()  # one that found nothing to hit comes again
                 names.append(" ".join([fault.name, *sorted(workers)]))
                 here = {k for k, job in jobs.items() if workers & set(job["workers"])}
                 hit |= here

@@ -7,7 +7,9 @@
 // checkpoints that no record names and that a recorded one has overtaken. All else stays until
 // somebody prunes: folders of jobs that are not known here (deleted, or another coordinator's), of
 // epochs that the job has not reached (the store is an older copy, or the name was used before),
-// and what was changed when the job could not have done it.
+// and whole checkpoints that were changed when the job could not have done it. What an interrupted
+// write or removal has left of such a time goes too, once it has been listed without a change for a
+// while: times of files are wrong where a wall clock has jumped.
 #pragma once
 
 #include <map>
@@ -60,8 +62,8 @@ class CheckpointFolders {
   struct Leftover {
     bool needed = true;      // recorded, or may be being written
     bool by_itself = false;  // to be removed without being asked
-    bool rest = false;       // of a write or removal: the same once it has not changed for a while
-    std::string reason;      // why nobody needs it
+    bool rest = false;   // of an interrupted write or removal; to be removed once it is unchanged
+    std::string reason;  // why nobody needs it
   };
 
   void Prune(const v1::PruneCheckpointsRequest& request);

@@ -34,6 +34,15 @@ std::vector<std::string> Roots::TakeDue(
     const std::function<const WorkerState*(const std::string&)>& worker_of,
     const std::function<bool(uint64_t)>& is_open,
     absl::Duration now) {
+  for (auto& [uuid, root] : roots_) {
+    if (root.connection != 0 && !is_open(root.connection)) {
+      root.connection = 0;
+      root.due = now;
+    } else if (root.connection != 0 && now - root.asked >= kAnswerTime) {
+      root.connection = 0;
+      root.due = now + kAskAgain;
+    }
+  }
   std::erase_if(roots_, [&](const auto& entry) {
     const Root& root = entry.second;
     return root.connection == 0 && root.folders.empty() && now >= root.due &&
@@ -41,15 +50,6 @@ std::vector<std::string> Roots::TakeDue(
   });
   std::vector<std::string> out;
   for (auto& [uuid, root] : roots_) {
-    if (root.connection != 0) {
-      if (!is_open(root.connection)) {
-        root.connection = 0;
-        root.due = now;
-      } else if (now - root.asked >= kAnswerTime) {
-        root.connection = 0;
-        root.due = now + kAskAgain;
-      }
-    }
     if (root.connection != 0 || now < root.due) {
       continue;
     }

@@ -71,6 +71,14 @@ TEST_F(RootsTest, RootThatNobodySees_IsForgotten_UnlessItHoldsFolders) {
   EXPECT_EQ(roots_.all().count("full"), 1u);
 }
 
+TEST_F(RootsTest, EmptyRoot_WhoseWorkerGoesBeforeItAnswers_IsForgotten) {
+  roots_.LookAt("r", absl::ZeroDuration(), now_.monotonic);
+  EXPECT_THAT(Due(), ElementsAre("r"));
+  roots_.Ask("r", worker_, now_.monotonic);
+  EXPECT_THAT(Due(/*seen=*/false, /*open=*/false), IsEmpty());
+  EXPECT_THAT(roots_.all(), IsEmpty());
+}
+
 TEST_F(RootsTest, Unchanged_CountsFromTheFirstListingThatLooksTheSame) {
   roots_.LookAt("r", absl::ZeroDuration(), now_.monotonic);
   v1::CheckpointFolder folder;

@@ -48,7 +48,7 @@ class WorkerPipe {
         return request;
       }
       const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
-      if (got <= 0 && errno != EINTR) {
+      if (got == 0 || (got < 0 && errno != EINTR)) {
         return absl::UnavailableError("the worker has gone");
       }
       reader.Append({buffer, static_cast<size_t>(std::max<ssize_t>(got, 0))});

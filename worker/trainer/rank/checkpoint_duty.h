@@ -40,8 +40,8 @@ class CheckpointDuty {
   // Errors: of Trainer::CompleteWeights, of BackgroundWriter::Submit and of the collective; sets
   // rank.blame.
   absl::Status SaveIfDue(StepResult& result, bool asked);
-  // Announces finished checkpoints. One that lacks a rank's part is only logged, up to kLackingMax
-  // in a row. Errors: of the writer; sets rank.blame.
+  // Announces finished checkpoints. One that lacks a rank's part is only logged; on rank 0 the
+  // kLackingMax-th in a row is an error. Errors: of the writer; sets rank.blame.
   absl::Status TakeFinished();
   // The run is over: saves its last step unless that is done or the run resumed from it
   // (`resumed_step`; empty: it did not resume), and waits until it is written, which must succeed.

@@ -162,10 +162,10 @@ int64_t Reporter::MemoryInUse() {
   }
   // After the first steps nothing takes memory any more; the driver is asked now and then.
   constexpr int64_t kEvery = 64;
+  int64_t free = 0;
   int64_t total = 0;
-  if (memory_asked_++ % kEvery < 2 &&
-      kernels::DeviceMemory(*rank_.cuda, memory_free_, total).ok()) {
-    memory_in_use_ = total - memory_free_;
+  if (memory_asked_++ % kEvery < 2 && kernels::DeviceMemory(*rank_.cuda, free, total).ok()) {
+    memory_in_use_ = total - free;
   }
   return memory_in_use_;
 }

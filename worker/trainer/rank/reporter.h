@@ -26,11 +26,10 @@ class Reporter {
   // All outlive it. The time to the first step counts from here.
   Reporter(RankContext& rank, Meeting& meeting, JobData& data, RankSession& session);
 
-  // For rank 0. The session is open, as for all below.
-  //
-  // Says so when the run, resumed from this checkpoint, cannot repeat the bits of the run before.
+  // The session is open, as for all below but AddDecisions. For rank 0: says so when the run,
+  // resumed from this checkpoint, cannot repeat the bits of the run before.
   void WarnIfNotExact(const CheckpointMeta& meta);
-  // What the job is and runs in.
+  // For rank 0: what the job is and runs in.
   void Announce();
 
   // Logs what was decided and keeps it for the next report.
@@ -60,7 +59,6 @@ class Reporter {
   absl::Duration last_progress_ = -absl::InfiniteDuration();
   RecentTimes compute_times_;
   int64_t memory_asked_ = 0;
-  int64_t memory_free_ = 0;
   int64_t memory_in_use_ = 0;
   double flops_per_token_ = 0;
   double peak_flops_ = 0;            // dense BF16 of the GPU; 0 = not known
