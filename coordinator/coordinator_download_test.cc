@@ -140,12 +140,12 @@ TEST_F(DownloadTest, WorkerLost_EndsWithItsName) {
 TEST_F(DownloadTest, WhatCannotBeRead_IsSaid) {
   EXPECT_TRUE(absl::IsNotFound(Download("x", 0, 0, "no-job")->Finish()));
   EXPECT_TRUE(absl::IsNotFound(Download("x", 0, 99)->Finish()));
-  const std::map<absl::StatusCode, absl::StatusCode> kSaid = {
+  const std::map<absl::StatusCode, absl::StatusCode> codes = {
       {absl::StatusCode::kNotFound, absl::StatusCode::kNotFound},
       {absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument},
       // Not the caller's token.
       {absl::StatusCode::kUnauthenticated, absl::StatusCode::kFailedPrecondition}};
-  for (const auto& [code, said] : kSaid) {
+  for (const auto& [code, said] : codes) {
     const auto stream = Download("x");
     Refuse(AwaitQuestion(), code);
     const absl::Status status = stream->Finish();

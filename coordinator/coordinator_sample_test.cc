@@ -115,7 +115,7 @@ TEST_F(SampleTest, NoWorker_SaysWhyForEach) {
 
 TEST_F(SampleTest, WorkersRefusal_NamesTheWorker_AndIsNotTheCoordinatorsWord) {
   AddIdle();
-  const std::pair<absl::StatusCode, absl::StatusCode> kSaid[] = {
+  constexpr std::pair<absl::StatusCode, absl::StatusCode> kSaid[] = {
       {absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument},
       {absl::StatusCode::kUnavailable, absl::StatusCode::kUnavailable},
       {absl::StatusCode::kUnauthenticated, absl::StatusCode::kFailedPrecondition}};

@@ -109,7 +109,7 @@ TEST_P(StateCodecTest, Encode_GivesTheNearestValue) {
   }
   std::mt19937 random(11);
   for (int i = 0; i < 4000; ++i) {
-    const double exponent = -8.0 * random() / 4294967296.0;
+    const double exponent = -8.0 * static_cast<double>(random()) / 4294967296.0;
     probes.push_back(static_cast<float>(std::pow(10.0, exponent)));
     probes.push_back(is_signed() ? -probes.back() : probes.back() / 2);
   }
@@ -133,8 +133,10 @@ TEST_P(StateCodecTest, Blocks_HaveTheirOwnScales_AndTheLastMayBeShort) {
   std::vector<float> x(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     const double sign = is_signed() && i % 3 == 0 ? -1 : 1;
-    x[static_cast<size_t>(i)] = static_cast<float>(
-        sign * std::pow(10.0, static_cast<double>(i / block)) * (0.2 + 0.8 * ((i * 7) % 11) / 10));
+    const int64_t block_of = i / block;
+    x[static_cast<size_t>(i)] =
+        static_cast<float>(sign * std::pow(10.0, static_cast<double>(block_of)) *
+                           (0.2 + 0.08 * static_cast<double>((i * 7) % 11)));
   }
   std::vector<uint8_t> codes(x.size());
   std::vector<float> scales(3), y(x.size());
@@ -180,9 +182,9 @@ TEST(StateBlocksTest, DynamicMaps_HaveThePublishedValues) {
   constexpr auto kUnsigned = StateCodec::kDynamicUnsigned8;
   EXPECT_FLOAT_EQ(RoundTrip(kUnsigned, 3e-7F).value, 3.25e-7F);
   EXPECT_FLOAT_EQ(RoundTrip(kUnsigned, 0.995F).value, 0.996484375F);
-  const float kFour[] = {-0.8875F, -0.6625F, -0.4375F, -0.2125F, -0.0775F, -0.0325F,
-                         -0.0055F, 0.0F,     0.0055F,  0.0325F,  0.0775F,  0.2125F,
-                         0.4375F,  0.6625F,  0.8875F,  1.0F};
+  constexpr float kFour[] = {-0.8875F, -0.6625F, -0.4375F, -0.2125F, -0.0775F, -0.0325F,
+                             -0.0055F, 0.0F,     0.0055F,  0.0325F,  0.0775F,  0.2125F,
+                             0.4375F,  0.6625F,  0.8875F,  1.0F};
   for (uint32_t code = 0; code < 16; ++code) {
     const One one = RoundTrip(StateCodec::kDynamicSigned4, kFour[code]);
     EXPECT_EQ(one.code, code);

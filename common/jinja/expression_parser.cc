@@ -284,7 +284,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Primary() {
 }
 
 // A tuple is taken for a list.
-absl::StatusOr<ExpressionPtr> ExpressionParser::Parenthesis(Token open) {
+absl::StatusOr<ExpressionPtr> ExpressionParser::Parenthesis(const Token& open) {
   const std::string_view close = open.text == "(" ? ")" : "]";
   ExpressionPtr list = New(Kind::kList, open.place);
   bool comma = false;
@@ -300,7 +300,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Parenthesis(Token open) {
   return plain ? std::move(list->parts[0]) : Finish(std::move(list));
 }
 
-absl::StatusOr<ExpressionPtr> ExpressionParser::DictLiteral(Token open) {
+absl::StatusOr<ExpressionPtr> ExpressionParser::DictLiteral(const Token& open) {
   ExpressionPtr dict = New(Kind::kDict, open.place);
   bool comma = true;
   while (!TakeOperator("}")) {

@@ -40,8 +40,8 @@ class ExpressionParser {
   absl::StatusOr<ExpressionPtr> Product();
   absl::StatusOr<ExpressionPtr> Unary();
   absl::StatusOr<ExpressionPtr> Primary();
-  absl::StatusOr<ExpressionPtr> Parenthesis(Token open);
-  absl::StatusOr<ExpressionPtr> DictLiteral(Token open);
+  absl::StatusOr<ExpressionPtr> Parenthesis(const Token& open);
+  absl::StatusOr<ExpressionPtr> DictLiteral(const Token& open);
   absl::StatusOr<ExpressionPtr> Postfix(ExpressionPtr base);
   absl::StatusOr<ExpressionPtr> Member(ExpressionPtr base);
   absl::StatusOr<ExpressionPtr> Subscript(ExpressionPtr base);

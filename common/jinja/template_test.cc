@@ -27,7 +27,7 @@ std::string Rendering(std::string_view text) {
 }
 
 TEST(TemplateTest, Render_Expressions_MeanWhatTheyMeanInPython) {
-  const std::pair<std::string_view, std::string_view> kCases[] = {
+  constexpr std::pair<std::string_view, std::string_view> kCases[] = {
       {"{{ name | length }}", "3"},  // characters
       {"{{ name[1] }}{{ name[-1:] }}{{ name[::-1] }}", "\u00e9ee\u00e9n"},
       {"{{ number + 1 * 2 }} {{ (number + 1) * 2 }}", "9 16"},
@@ -63,7 +63,7 @@ TEST(TemplateTest, Render_Generation_GivesItsRanges) {
 }
 
 TEST(TemplateTest, Parse_OutsideOfTheSubset_IsRefusedWithItsPlace) {
-  const std::pair<std::string_view, std::string_view> kCases[] = {
+  constexpr std::pair<std::string_view, std::string_view> kCases[] = {
       {"a\n  {% macro f() %}{% endmacro %}", "t:2:6: {% macro %} is not supported"},
       {"{% include 'x' %}", "t:1:4: {% include %} is not supported"},
       {"{{ 'a' | groupby('x') }}", "t:1:10: filter \"groupby\" is not supported"},
@@ -83,7 +83,7 @@ TEST(TemplateTest, Parse_OutsideOfTheSubset_IsRefusedWithItsPlace) {
 }
 
 TEST(TemplateTest, Parse_NoTemplate_IsRefusedWithItsPlace) {
-  const std::pair<std::string_view, std::string_view> kCases[] = {
+  constexpr std::pair<std::string_view, std::string_view> kCases[] = {
       {"{{ 'a", "t:1:4: a string without end"},
       {"{{ a", "t:1:1: a tag without end"},
       {"\n{# a", "t:2:1: a comment without end"},
@@ -103,7 +103,7 @@ TEST(TemplateTest, Parse_NoTemplate_IsRefusedWithItsPlace) {
 }
 
 TEST(TemplateTest, Render_WrongValues_AreErrorsWithTheirPlace) {
-  const std::pair<std::string_view, std::string_view> kCases[] = {
+  constexpr std::pair<std::string_view, std::string_view> kCases[] = {
       {"a\n{{ 'x' + 1 }}", "t:2:8: \"+\" of str and int is not supported"},
       {"{{ missing.a }}", "t:1:12: an item of an undefined value"},
       {"{{ list }}", "a list cannot be printed"},

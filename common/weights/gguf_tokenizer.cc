@@ -256,11 +256,11 @@ absl::StatusOr<Tokens> SentencePieceTokens(const std::string& bytes, const std::
     tokens.more.emplace_back("tokenizer.ggml.precompiled_charsmap",
                              std::vector<uint8_t>(text.begin(), text.end()));
   }
-  const std::pair<const char*, int64_t> kIds[] = {{"unknown", Varint(trainer, 40, 0)},
-                                                  {"bos", Varint(trainer, 41, 1)},
-                                                  {"eos", Varint(trainer, 42, 2)},
-                                                  {"padding", Varint(trainer, 43, -1)}};
-  for (const auto& [name, id] : kIds) {
+  const std::pair<const char*, int64_t> ids[] = {{"unknown", Varint(trainer, 40, 0)},
+                                                 {"bos", Varint(trainer, 41, 1)},
+                                                 {"eos", Varint(trainer, 42, 2)},
+                                                 {"padding", Varint(trainer, 43, -1)}};
+  for (const auto& [name, id] : ids) {
     // -1 = none, which a varint of 32 bits may hold as a large number.
     if (id >= 0 && id < static_cast<int64_t>(tokens.texts.size())) {
       tokens.ids[name] = id;

@@ -144,7 +144,7 @@ DataSheet ReadDataSheet(std::string_view text) {
   FactReader facts(LoadFacts(text, place, errors), place, errors);
   for (const auto& entry : facts.Node("defaults")) {
     sheet.generations[entry.first.as<int>()] =
-        ReadSheetShares(entry.second, place + ": " + entry.first.Scalar(), errors);
+        ReadSheetShares(entry.second, Text(place, ": ", entry.first.Scalar()), errors);
   }
   for (const auto& entry : facts.Node("gpus")) {
     const std::string name = entry.first.Scalar();
@@ -152,7 +152,7 @@ DataSheet ReadDataSheet(std::string_view text) {
     if (gpu == nullptr || gpu->name != name) {
       errors.push_back(Text(place, ": gpus: \"", name, "\" is not in configs/gpus.yaml"));
     }
-    sheet.gpus[name] = ReadSheetShares(entry.second, place + ": " + name, errors);
+    sheet.gpus[name] = ReadSheetShares(entry.second, Text(place, ": ", name), errors);
   }
   ReadShared(facts, sheet.shared);
   ReadStretch(facts.Node("stretch"), place, errors, sheet.shared);

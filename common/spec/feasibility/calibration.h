@@ -48,7 +48,7 @@ struct CodedRate {
   double values = 0;  // decoded and encoded, a second
 };
 
-struct Calibration {
+struct Calibration {  // NOLINT(bugprone-reserved-identifier,readability-identifier-naming)
   bool measured = false;
   std::string source;
   std::vector<GemmPoint> gemm[kMatrixFormatCount];     // measured products; none: `products` counts

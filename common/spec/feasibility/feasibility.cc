@@ -276,7 +276,7 @@ absl::Status CheckQuery(const FeasibilityQuery& query) {
 
 class FeasibilityJudge::Impl {
  public:
-  Impl(v1::JobSpec job_spec, FeasibilityQuery query, std::vector<v1::JobPlan> ended)
+  Impl(const v1::JobSpec& job_spec, FeasibilityQuery query, std::vector<v1::JobPlan> ended)
       : query_(std::move(query)),
         ended_(std::move(ended)),
         plans_(job_spec,

@@ -75,7 +75,7 @@ absl::StatusOr<int64_t> JobPlans::Arena(Variation variation, int64_t micro_batch
   return plan->plan.arena_bytes();
 }
 
-absl::StatusOr<int64_t> JobPlans::LargestCandidate(Variation variation, int64_t bytes) {
+absl::StatusOr<int64_t> JobPlans::LargestCandidate(const Variation& variation, int64_t bytes) {
   // The first that fits, by halving: larger batches take more.
   size_t low = 0;
   size_t high = candidates_.size();
@@ -87,7 +87,7 @@ absl::StatusOr<int64_t> JobPlans::LargestCandidate(Variation variation, int64_t 
   return low < candidates_.size() ? candidates_[low] : 0;
 }
 
-absl::StatusOr<int64_t> JobPlans::Largest(Variation variation, int64_t bytes) {
+absl::StatusOr<int64_t> JobPlans::Largest(const Variation& variation, int64_t bytes) {
   // Batches of a length that the recipe's products can take.
   const Recipe* const recipe = FindRecipe(variation.recipe);
   int64_t unit = 1;

@@ -22,7 +22,7 @@ struct Variation {
   int64_t micro_batch = 1;
   int shards = 1;
 
-  auto operator<=>(const Variation&) const = default;
+  auto operator<=>(const Variation&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct VariedPlan {
@@ -44,9 +44,9 @@ class JobPlans {
   // job's own, if it has one.
   const std::vector<int64_t>& candidates() const { return candidates_; }
   // The largest candidate that takes at most `bytes` of arena; 0 = none.
-  absl::StatusOr<int64_t> LargestCandidate(Variation variation, int64_t bytes);
+  absl::StatusOr<int64_t> LargestCandidate(const Variation& variation, int64_t bytes);
   // The largest of any size. The same.
-  absl::StatusOr<int64_t> Largest(Variation variation, int64_t bytes);
+  absl::StatusOr<int64_t> Largest(const Variation& variation, int64_t bytes);
   // Ways to divide the optimizer that the job allows, the preferred first.
   std::vector<int> Shards() const;
 

@@ -19,7 +19,7 @@ struct StateChoice {
   std::string master;     // optimizer.master
   std::string gradients;  // gradients.dtype; empty = the recipe's
 
-  auto operator<=>(const StateChoice&) const = default;
+  auto operator<=>(const StateChoice&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // A field of the job file that is part of the choice.
