@@ -45,8 +45,10 @@ std::vector<std::string> Roots::TakeDue(
   }
   std::erase_if(roots_, [&](const auto& entry) {
     const Root& root = entry.second;
-    return root.connection == 0 && root.folders.empty() && now >= root.due &&
-           worker_of(entry.first) == nullptr;
+    const bool planned = root.due < absl::InfiniteDuration() && now < root.due;
+    // Within the pause it is remembered, or a worker that dials in again would be asked at once.
+    return root.connection == 0 && root.folders.empty() && !planned &&
+           now - root.asked >= kLookPause && worker_of(entry.first) == nullptr;
   });
   std::vector<std::string> out;
   for (auto& [uuid, root] : roots_) {
