@@ -18,7 +18,6 @@ namespace {
 constexpr double kQ4 = 18.0 / 32;        // Q4_0: 18 bytes for 32 weights
 constexpr double kIq3 = 98.0 / 256;      // IQ3_XXS: 98 bytes for 256 weights
 constexpr double kFp8Scale = 4.0 / 128;  // a scale in FP32 for 1 x 128 gradients
-constexpr const char* kPlainRecipe = "bf16";
 
 // Names of formats are those of DTypeName and of optimizer.state, so that a row is marked as built
 // when the tables have what it needs.
@@ -138,7 +137,7 @@ StateFormat RowOfAsked(const AskedFormat& asked, const Parameter& matrix) {
 
 std::vector<StateFormat> MakeAll() {
   std::vector<StateFormat> rows;
-  const v1::JobSpec job = JobIn(kPlainRecipe);
+  const v1::JobSpec job = JobIn(PlainRecipe().name);
   for (const StateChoice& choice : AllowedChoices(job, /*gradients=*/true)) {
     rows.push_back(TrainedFormat(job, choice));
   }

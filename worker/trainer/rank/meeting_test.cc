@@ -5,8 +5,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
-#include "tests/support/trainer/test_link.h"
-#include "worker/trainer/comm/key_value_store.h"
+#include "tests/support/trainer/one_rank.h"
 
 namespace hearth::trainer {
 namespace {
@@ -15,9 +14,7 @@ constexpr int kRanks = 2;
 
 // The largest (rank + 1) of all ranks, in each of two meetings; zeros if something failed.
 std::array<int32_t, 2> MeetTwice(FakeLink& link) {
-  RankOptions options;
-  options.link = &link;
-  RankContext rank(options);
+  RankContext rank(OptionsOf(link));
   Meeting meeting(rank);
   std::array<int32_t, 2> largest{};
   for (int32_t& value : largest) {
@@ -53,17 +50,13 @@ TEST(MeetingTest, Meet_AgainOverTheSameStore_MeetsTheSamePeers) {
 }
 
 TEST(MeetingTest, Meet_SingleRank_NeedsNoPeer) {
-  LocalKeyValueStore store;
-  FakeLink link(MakeTask(v1::JobSpec(), ""), store);
-  RankOptions options;
-  options.link = &link;
-  RankContext rank(options);
-  Meeting meeting(rank);
+  OneRank one;
+  Meeting meeting(one.rank);
   EXPECT_FALSE(meeting.met());
   ASSERT_TRUE(meeting.Meet().ok());
   EXPECT_TRUE(meeting.met());
   EXPECT_EQ(meeting.comm().world_size(), 1);
-  EXPECT_TRUE(link.phases.empty());
+  EXPECT_TRUE(one.link.phases.empty());
   meeting.Leave();
   EXPECT_FALSE(meeting.met());
 }

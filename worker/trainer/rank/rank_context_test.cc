@@ -1,20 +1,16 @@
 #include "worker/trainer/rank/rank_context.h"
 
 #include "gtest/gtest.h"
-#include "tests/support/trainer/test_link.h"
-#include "worker/trainer/comm/key_value_store.h"
+#include "tests/support/trainer/one_rank.h"
 
 namespace hearth::trainer {
 namespace {
 
 TEST(RankContextTest, Due_EveryAndLastStep) {
-  LocalKeyValueStore store;
   v1::JobSpec spec;
   spec.mutable_train()->set_steps(7);
-  FakeLink link(MakeTask(spec, ""), store);
-  RankOptions options;
-  options.link = &link;
-  const RankContext rank(options);
+  const OneRank one(spec);
+  const RankContext& rank = one.rank;
   EXPECT_TRUE(rank.Due(3, 3));
   EXPECT_FALSE(rank.Due(4, 3));
   EXPECT_FALSE(rank.Due(3, 0));
@@ -23,11 +19,8 @@ TEST(RankContextTest, Due_EveryAndLastStep) {
 }
 
 TEST(RankContextTest, Blame_FollowsTheKindOfError) {
-  LocalKeyValueStore store;
-  FakeLink link(MakeTask(v1::JobSpec(), ""), store);
-  RankOptions options;
-  options.link = &link;
-  RankContext rank(options);
+  OneRank alone;
+  RankContext& rank = alone.rank;
   const struct {
     absl::Status status;
     v1::ExitReason blamed;
