@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/service/download_stream.h"
+#include "coordinator/service/streams/download_stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/coordinator/recorded_checkpoint.h"

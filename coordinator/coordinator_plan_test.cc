@@ -5,8 +5,8 @@
 
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_status.h"
+#include "common/spec/feasibility/measured_plan.h"
 #include "common/spec/feasibility/plan_messages.h"
-#include "common/spec/feasibility/started_plan.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "coordinator/coordinator.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"

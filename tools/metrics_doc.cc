@@ -15,7 +15,7 @@
 
 #include "common/metrics/metrics.h"
 #include "common/metrics/step_metrics.h"
-#include "coordinator/service/coordinator_metrics.h"
+#include "coordinator/service/metrics/coordinator_metrics.h"
 #include "worker/daemon/worker_metrics.h"
 
 namespace hearth {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "common/config/config.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"

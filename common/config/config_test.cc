@@ -1,6 +1,6 @@
 #include "common/config/config.h"
 
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"

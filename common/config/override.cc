@@ -7,7 +7,7 @@
 #include "common/config/scalars.h"
 #include "common/config/yaml_writer.h"
 #include "common/spec/fields/resume.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 
 namespace hearth::config {
 namespace {

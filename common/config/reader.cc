@@ -12,7 +12,7 @@
 #include "common/config/scalars.h"
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"
-#include "common/spec/names.h"
+#include "common/spec/violations/names.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::config {

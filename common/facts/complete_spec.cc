@@ -11,7 +11,7 @@
 #include "common/facts/tokenizer_facts.h"
 #include "common/hf/hf_config.h"
 #include "common/spec/fields/conditions.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "common/spec/rules/rules.h"
 
 namespace hearth::facts {

@@ -7,7 +7,7 @@
 
 #include "common/dataset/dataset_writer.h"
 #include "common/dataset/tokenizer.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"

@@ -3,11 +3,11 @@
 #include <set>
 #include <string>
 
-#include "common/spec/dtype_alias.h"
-#include "common/spec/names.h"
+#include "common/spec/gpus/gpus.h"
+#include "common/spec/model/dtype_alias.h"
 #include "common/spec/objective/objective_table.h"
-#include "common/spec/plan/gpus.h"
 #include "common/spec/recipe/recipe.h"
+#include "common/spec/violations/names.h"
 #include "gtest/gtest.h"
 
 namespace hearth::spec {

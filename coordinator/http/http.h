@@ -9,8 +9,8 @@
 
 #include "common/metrics/http_server.h"
 #include "coordinator/http/curve.h"
-#include "coordinator/service/coordinator_metrics.h"
-#include "coordinator/service/view.h"
+#include "coordinator/service/metrics/coordinator_metrics.h"
+#include "coordinator/service/view/view.h"
 
 namespace hearth::coordinator {
 

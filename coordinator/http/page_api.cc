@@ -14,7 +14,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/version.h"
 #include "common/spec/evaluation/evaluation_table.h"
-#include "common/spec/feasibility/started_plan.h"
+#include "common/spec/feasibility/measured_plan.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 

@@ -17,7 +17,7 @@
 
 #include "common/metrics/http_server.h"
 #include "coordinator/http/curve.h"
-#include "coordinator/service/view.h"
+#include "coordinator/service/view/view.h"
 
 namespace hearth::coordinator {
 

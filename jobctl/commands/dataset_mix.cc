@@ -12,7 +12,7 @@
 #include "common/dataset/mix_report.h"
 #include "common/facts/complete_spec.h"
 #include "common/io/env.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "jobctl/commands/job_actions.h"
 
 namespace hearth::jobctl {

@@ -3,8 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/spec/feasibility/measured_plan.h"
 #include "common/spec/feasibility/plan_messages.h"
-#include "common/spec/feasibility/started_plan.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {

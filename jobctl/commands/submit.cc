@@ -12,8 +12,8 @@
 #include "common/spec/feasibility/calibration.h"
 #include "common/spec/feasibility/feasibility.h"
 #include "common/spec/fields/idle.h"
-#include "common/spec/plan/gpus.h"
-#include "common/spec/resolve.h"
+#include "common/spec/gpus/gpus.h"
+#include "common/spec/resolve/resolve.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
 

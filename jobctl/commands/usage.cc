@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"
-#include "common/spec/names.h"
+#include "common/spec/violations/names.h"
 
 namespace hearth::jobctl {
 namespace {

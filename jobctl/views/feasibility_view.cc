@@ -15,8 +15,8 @@
 #include "common/base/units.h"
 #include "common/plot/svg.h"
 #include "common/spec/feasibility/feasibility_text.h"
-#include "common/spec/feasibility/state_formats.h"
-#include "common/spec/plan/gpus.h"
+#include "common/spec/feasibility/parameter_bytes.h"
+#include "common/spec/gpus/gpus.h"
 #include "jobctl/views/output.h"
 #include "nlohmann/json.hpp"
 
@@ -111,13 +111,13 @@ constexpr const char* kLargestNote =
 // The rule of thumb for formats that people ask for.
 std::string TiersTable(const std::vector<const spec::GpuRow*>& rows, int gpus, int columns) {
   std::vector<std::string> header = {"GPU"};
-  for (const spec::StateFormat* tier : spec::StateTiers()) {
+  for (const spec::ParameterBytes* tier : spec::ParameterByteTiers()) {
     header.push_back(absl::StrFormat("AT-%.3fB", tier->bytes()));
   }
   Table table(header);
   for (const spec::GpuRow* gpu : rows) {
     std::vector<std::string> row = {gpu->name};
-    for (const spec::StateFormat* tier : spec::StateTiers()) {
+    for (const spec::ParameterBytes* tier : spec::ParameterByteTiers()) {
       row.push_back(FormatCount(spec::LargestParameters(gpu->memory_gb * gpus, tier->bytes())));
     }
     table.Add(std::move(row));
@@ -126,7 +126,7 @@ std::string TiersTable(const std::vector<const spec::GpuRow*>& rows, int gpus, i
       "\nBy a rule of thumb: %.0f %% of the nominal memory divided by the bytes of a parameter.\n",
       100 * spec::kParameterShare);
   absl::StrAppend(&out, table.Render(columns));
-  for (const spec::StateFormat* tier : spec::StateTiers()) {
+  for (const spec::ParameterBytes* tier : spec::ParameterByteTiers()) {
     absl::StrAppendFormat(&out, "AT-%.3fB: %s; %s.\n", tier->bytes(), tier->name,
                           tier->built ? "this version trains so" : "this version cannot train so");
   }
@@ -156,12 +156,12 @@ nlohmann::json MemoryJson(const Feasibility& f) {
                              {"step_seconds", Number(level.step_seconds > 0, level.step_seconds)},
                              {"fits", level.fits}});
   }
-  for (const spec::RemedyRow& remedy : f.remedies) {
-    out["remedies"].push_back({{"change", remedy.change},
-                               {"saved_bytes", remedy.saved_bytes},
-                               {"time_ratio", Number(remedy.time_ratio > 0, remedy.time_ratio)},
-                               {"built", remedy.built},
-                               {"loss", remedy.loss}});
+  for (const spec::Saving& saving : f.savings) {
+    out["remedies"].push_back({{"change", saving.change},
+                               {"saved_bytes", saving.saved_bytes},
+                               {"time_ratio", Number(saving.time_ratio > 0, saving.time_ratio)},
+                               {"built", saving.built},
+                               {"loss", saving.loss}});
   }
   return out;
 }

@@ -9,7 +9,7 @@
 #include "common/config/config.h"
 #include "common/spec/fields/facts.h"
 #include "common/spec/model/presets.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"

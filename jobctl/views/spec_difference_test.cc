@@ -1,7 +1,7 @@
 // Differences of job files.
 #include "jobctl/views/spec_difference.h"
 
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 #include "jobctl/commands/job_actions.h"
 #include "tests/support/common/valid_job.h"

@@ -332,7 +332,7 @@ absl::Status GemmPlans::Impl::SetPointers(Plan& plan, const GemmArgs& args) {
 // The stored plan of `key`, if cuBLASLt still takes it.
 bool GemmPlans::Impl::Restore(const GemmKey& key, size_t workspace_bytes, Plan& plan) {
   const std::string text = KeyText(key, options.deterministic);
-  const StoredPlan* const stored = table.Find(text);
+  const TunedPlan* const stored = table.Find(text);
   if (stored == nullptr) {
     return false;
   }
@@ -534,7 +534,7 @@ void GemmPlans::Impl::TakeFirst(const GemmKey& key, Plan& plan) {
 void GemmPlans::Impl::Record(const GemmKey& key, const Plan& plan, double microseconds) {
   // The key does not say whether the epilogue takes the bias, so a plan without it is not recorded.
   if (plan.epilogue_bias == key.bias) {
-    StoredPlan entry;
+    TunedPlan entry;
     std::memcpy(entry.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
     entry.workspace_bytes = static_cast<int64_t>(plan.workspace_bytes);
     entry.microseconds = microseconds;
@@ -646,9 +646,9 @@ std::string GemmPlans::Export() const {
 }
 
 absl::StatusOr<bool> GemmPlans::Import(const std::string& text) {
-  StoredPlans used;
+  TunedPlans used;
   for (const auto& [key, plan] : impl_->plans) {
-    StoredPlan& entry = used[KeyText(key, impl_->options.deterministic)];
+    TunedPlan& entry = used[KeyText(key, impl_->options.deterministic)];
     std::memcpy(entry.algorithm.data(), &plan->algorithm, sizeof(plan->algorithm));
   }
   HEARTH_ASSIGN_OR_RETURN(const bool changed, impl_->table.Import(text, used));

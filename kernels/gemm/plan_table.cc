@@ -28,7 +28,7 @@ std::string PlanOrigin::Header() const {
   return absl::StrCat(LibraryHeader(*this), driver);
 }
 
-StoredPlans ReadShippedPlans(const std::string& folder, const PlanOrigin& origin) {
+TunedPlans ReadShippedPlans(const std::string& folder, const PlanOrigin& origin) {
   std::vector<std::string> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
@@ -37,13 +37,13 @@ StoredPlans ReadShippedPlans(const std::string& folder, const PlanOrigin& origin
     }
   }
   std::sort(files.begin(), files.end());
-  StoredPlans plans;
+  TunedPlans plans;
   for (const std::string& file : files) {
     std::ifstream in(file);
     std::string header;
     // Whatever the driver: cuBLASLt checks a plan before it is used.
     if (std::getline(in, header) && absl::StartsWith(header, LibraryHeader(origin))) {
-      plans.merge(ReadPlanFile(file, header));
+      plans.merge(ReadTunedPlans(file, header));
     }
   }
   return plans;
@@ -54,15 +54,15 @@ PlanTable::PlanTable(const PlanOrigin& origin,
                      const std::string& shipped_folder)
     : header_(origin.Header()), own_file_(own_file) {
   if (!own_file.empty()) {
-    own_ = ReadPlanFile(own_file, header_);
+    own_ = ReadTunedPlans(own_file, header_);
   }
   if (!shipped_folder.empty()) {
     shipped_ = ReadShippedPlans(shipped_folder, origin);
   }
 }
 
-const StoredPlan* PlanTable::Find(const std::string& key) const {
-  for (const StoredPlans* plans : {&own_, &shipped_}) {
+const TunedPlan* PlanTable::Find(const std::string& key) const {
+  for (const TunedPlans* plans : {&own_, &shipped_}) {
     if (const auto it = plans->find(key); it != plans->end()) {
       return &it->second;
     }
@@ -78,7 +78,7 @@ void PlanTable::Use(const std::string& key) {
   }
 }
 
-void PlanTable::Record(const std::string& key, const StoredPlan& plan) {
+void PlanTable::Record(const std::string& key, const TunedPlan& plan) {
   own_[key] = plan;
   unsaved_ = true;
 }
@@ -88,24 +88,24 @@ absl::Status PlanTable::Save() {
     return absl::OkStatus();
   }
   // Another process of the same GPU model may have written since.
-  StoredPlans plans = ReadPlanFile(own_file_, header_);
+  TunedPlans plans = ReadTunedPlans(own_file_, header_);
   for (const auto& [key, plan] : own_) {
     plans[key] = plan;
   }
-  HEARTH_RETURN_IF_ERROR(WritePlanFile(own_file_, header_, plans));
+  HEARTH_RETURN_IF_ERROR(WriteTunedPlans(own_file_, header_, plans));
   unsaved_ = false;
   return absl::OkStatus();
 }
 
 std::string PlanTable::Export() const {
-  return PlansText(header_, own_);
+  return TunedPlansText(header_, own_);
 }
 
-absl::StatusOr<bool> PlanTable::Import(const std::string& text, const StoredPlans& used) {
+absl::StatusOr<bool> PlanTable::Import(const std::string& text, const TunedPlans& used) {
   if (!absl::StartsWith(text, kHeaderStart)) {
     return absl::InvalidArgumentError("this is no text of gemm plans");
   }
-  const MergedPlans merged = MergePlans(ParsePlans(text, header_), used, own_);
+  const MergedTunedPlans merged = MergeTunedPlans(ParseTunedPlans(text, header_), used, own_);
   unsaved_ |= merged.stored;
   return merged.used;
 }

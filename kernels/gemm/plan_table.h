@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/gemm/plan_file.h"
+#include "kernels/gemm/tuned_plans.h"
 
 namespace hearth::kernels {
 
@@ -26,7 +26,7 @@ struct PlanOrigin {
 // The plans of all files "*.plans" of `folder` that were made on the same GPU model with the same
 // cuBLASLt; their driver may be another one. None if there is no such folder. Where files have a
 // plan in common, the first by name has it.
-StoredPlans ReadShippedPlans(const std::string& folder, const PlanOrigin& origin);
+TunedPlans ReadShippedPlans(const std::string& folder, const PlanOrigin& origin);
 
 // Used by one thread at a time.
 class PlanTable {
@@ -39,12 +39,12 @@ class PlanTable {
             const std::string& shipped_folder);
 
   // The own plan of `key`, else the shipped one; null if there is neither.
-  const StoredPlan* Find(const std::string& key) const;
+  const TunedPlan* Find(const std::string& key) const;
   // Says that the plan found is run. A shipped one becomes an own one: its bits stay, even if a
   // later version of the program ships another plan.
   void Use(const std::string& key);
   // Keeps an own plan.
-  void Record(const std::string& key, const StoredPlan& plan);
+  void Record(const std::string& key, const TunedPlan& plan);
   // Shipped plans that were used.
   int shipped_used() const { return shipped_used_; }
 
@@ -55,13 +55,13 @@ class PlanTable {
   // Takes over the plans of such a text in place of own ones: true if one of `used`, those that
   // products were run with, is another one now. Text of another origin: false. kInvalidArgument: no
   // such text.
-  absl::StatusOr<bool> Import(const std::string& text, const StoredPlans& used);
+  absl::StatusOr<bool> Import(const std::string& text, const TunedPlans& used);
 
  private:
   std::string header_;
   std::string own_file_;
-  StoredPlans own_;
-  StoredPlans shipped_;
+  TunedPlans own_;
+  TunedPlans shipped_;
   bool unsaved_ = false;
   int shipped_used_ = 0;
 };

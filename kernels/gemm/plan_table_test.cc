@@ -12,7 +12,7 @@ namespace {
 
 const PlanOrigin kH200 = {"NVIDIA H200", 9, 0, 130100, 13000};
 
-StoredPlan Plan(uint64_t algorithm) {
+TunedPlan Plan(uint64_t algorithm) {
   return {{algorithm}, 4096, 12.5};
 }
 
@@ -24,12 +24,13 @@ class PlanTableTest : public testing::Test {
   }
   std::string own() const { return (folder_ / "own.txt").string(); }
   std::string shipped() const { return (folder_ / "shipped").string(); }
-  void Ship(const std::string& name, const PlanOrigin& origin, const StoredPlans& plans) const {
-    ASSERT_TRUE(WritePlanFile((folder_ / "shipped" / name).string(), origin.Header(), plans).ok());
+  void Ship(const std::string& name, const PlanOrigin& origin, const TunedPlans& plans) const {
+    ASSERT_TRUE(
+        WriteTunedPlans((folder_ / "shipped" / name).string(), origin.Header(), plans).ok());
   }
   // First word of the algorithm found; 0: none.
   static uint64_t Found(const PlanTable& table, const std::string& key) {
-    const StoredPlan* const plan = table.Find(key);
+    const TunedPlan* const plan = table.Find(key);
     return plan == nullptr ? 0 : plan->algorithm[0];
   }
 
@@ -45,7 +46,7 @@ TEST_F(PlanTableTest, Header_IsThatOfFilesOfEarlierVersions) {
 
 TEST_F(PlanTableTest, ShippedPlans_AreBehindOwnOnes) {
   Ship("h200.plans", kH200, {{"both", Plan(1)}, {"shipped", Plan(2)}});
-  ASSERT_TRUE(WritePlanFile(own(), kH200.Header(), {{"both", Plan(3)}}).ok());
+  ASSERT_TRUE(WriteTunedPlans(own(), kH200.Header(), {{"both", Plan(3)}}).ok());
   const PlanTable table(kH200, own(), shipped());
   EXPECT_EQ(Found(table, "both"), 3U);
   EXPECT_EQ(Found(table, "shipped"), 2U);
@@ -105,9 +106,9 @@ TEST_F(PlanTableTest, Save_WritesNewPlansBesideThoseOfOtherProcessesAndLeavesShi
   ASSERT_TRUE(table.Save().ok());
   EXPECT_FALSE(std::filesystem::exists(own())) << "nothing is new";
   table.Record("here", Plan(1));
-  ASSERT_TRUE(WritePlanFile(own(), kH200.Header(), {{"elsewhere", Plan(2)}}).ok());
+  ASSERT_TRUE(WriteTunedPlans(own(), kH200.Header(), {{"elsewhere", Plan(2)}}).ok());
   ASSERT_TRUE(table.Save().ok());
-  const StoredPlans saved = ReadPlanFile(own(), kH200.Header());
+  const TunedPlans saved = ReadTunedPlans(own(), kH200.Header());
   EXPECT_EQ(saved.size(), 2U);
   EXPECT_EQ(ReadShippedPlans(shipped(), kH200).size(), 1U);
 }
@@ -115,12 +116,12 @@ TEST_F(PlanTableTest, Save_WritesNewPlansBesideThoseOfOtherProcessesAndLeavesShi
 TEST_F(PlanTableTest, Import_TakesOverPlansOfThisOriginAlone) {
   PlanTable table(kH200, own(), "");
   table.Record("m1", Plan(1));
-  const StoredPlans used = {{"m1", Plan(1)}};
+  const TunedPlans used = {{"m1", Plan(1)}};
   EXPECT_FALSE(table.Import("nonsense", used).ok());
   const PlanOrigin other = {"NVIDIA A100", 8, 0, 130100, 13000};
-  EXPECT_FALSE(*table.Import(PlansText(other.Header(), {{"m1", Plan(2)}}), used));
+  EXPECT_FALSE(*table.Import(TunedPlansText(other.Header(), {{"m1", Plan(2)}}), used));
   EXPECT_EQ(Found(table, "m1"), 1U);
-  EXPECT_TRUE(*table.Import(PlansText(kH200.Header(), {{"m1", Plan(2)}}), used));
+  EXPECT_TRUE(*table.Import(TunedPlansText(kH200.Header(), {{"m1", Plan(2)}}), used));
   EXPECT_EQ(Found(table, "m1"), 2U);
 }
 

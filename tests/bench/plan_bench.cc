@@ -12,9 +12,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/spec/feasibility/feasibility.h"
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/model/presets.h"
-#include "common/spec/plan/gpus.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 
 namespace hearth::spec {
 namespace {

@@ -18,8 +18,8 @@
 #include "common/time/clock.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/http/http.h"
-#include "coordinator/service/coordinator_metrics.h"
-#include "coordinator/service/view.h"
+#include "coordinator/service/metrics/coordinator_metrics.h"
+#include "coordinator/service/view/view.h"
 
 namespace hearth::coordinator {
 namespace {

@@ -1,7 +1,7 @@
 #include <memory>
 
 #include "coordinator/core/core.h"
-#include "coordinator/service/agent_rules.h"
+#include "coordinator/service/agents/agent_rules.h"
 #include "hearth/v1/agent.pb.h"
 #include "tests/fuzz/targets.h"
 #include "tests/support/coordinator/cpu_hello.h"

@@ -27,7 +27,7 @@ constexpr char kFooter[] =
     "4 another live daemon has its name or GPU; 5 killed by a second signal.\n"
     "SIGTERM: the task writes a checkpoint and stops, then the worker leaves. A second one kills.";
 
-// As the coordinator accepts them (coordinator/service/agent_rules.cc).
+// As the coordinator accepts them (coordinator/service/agents/agent_rules.cc).
 constexpr size_t kMaxLabels = 64;
 constexpr size_t kMaxLabelBytes = 253;
 

@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/spec/feasibility/remedies.h"
-#include "common/spec/feasibility/started_plan.h"
-#include "common/spec/plan/job_plan.h"
+#include "common/spec/feasibility/measured_plan.h"
+#include "common/spec/feasibility/savings.h"
 #include "common/spec/plan/parameter_table.h"
-#include "common/spec/resolve.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "common/spec/resolve/resolve.h"
 
 namespace hearth::spec {
 namespace {
@@ -44,9 +44,9 @@ v1::JobSpec JobOf(const MeasuredRun& run) {
 }
 
 // The plan's options without its memory.
-std::unique_ptr<JobPlan> PlanOf(const v1::JobSpec& job, const MeasuredRun& run) {
-  absl::StatusOr<std::unique_ptr<JobPlan>> plan =
-      MakeJobPlan(job, run.micro_batch, 1, /*training=*/true, run.gpus, 1);
+std::unique_ptr<PlanInputs> PlanOf(const v1::JobSpec& job, const MeasuredRun& run) {
+  absl::StatusOr<std::unique_ptr<PlanInputs>> plan =
+      MakePlanInputs(job, run.micro_batch, 1, /*training=*/true, run.gpus, 1);
   return plan.ok() ? *std::move(plan) : nullptr;
 }
 
@@ -97,7 +97,7 @@ std::vector<Neighbour> NeighboursOf(const GpuRow& gpu,
                                     const Feasibility& f) {
   std::vector<Neighbour> found;
   for (const MeasuredRun& run : calibration.runs) {
-    const std::unique_ptr<JobPlan> plan = PlanOf(JobOf(run), run);
+    const std::unique_ptr<PlanInputs> plan = PlanOf(JobOf(run), run);
     if (plan == nullptr) {
       continue;
     }

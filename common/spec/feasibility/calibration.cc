@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "common/spec/fact_reader.h"
 #include "common/spec/feasibility/calibration_files.h"
-#include "common/spec/text.h"
+#include "common/spec/gpus/fact_reader.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

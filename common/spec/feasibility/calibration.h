@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/spec/plan/gpus.h"
+#include "common/spec/gpus/gpus.h"
 
 namespace hearth::spec {
 

@@ -9,8 +9,8 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/spec/feasibility/accuracy.h"
-#include "common/spec/feasibility/job_plans.h"
-#include "common/spec/feasibility/remedies.h"
+#include "common/spec/feasibility/savings.h"
+#include "common/spec/feasibility/varied_plans.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 
@@ -36,7 +36,7 @@ std::string StepText(double seconds) {
 // Puts the GPU's and the calibration's share into a judgement of one variation.
 class Assessment {
  public:
-  Assessment(JobPlans& plans,
+  Assessment(VariedPlans& plans,
              const FeasibilityQuery& query,
              absl::Span<const v1::JobPlan> ended,
              const GpuRow& gpu,
@@ -60,7 +60,7 @@ class Assessment {
     FillCost();
     HEARTH_ASSIGN_OR_RETURN(
         f_.levels, LevelsOf(plans_, choice.variation, gpu_, calibration_, f_.device_bytes));
-    HEARTH_ASSIGN_OR_RETURN(f_.remedies, RemediesOf(plans_, choice.as_is, gpu_, calibration_));
+    HEARTH_ASSIGN_OR_RETURN(f_.savings, SavingsOf(plans_, choice.as_is, gpu_, calibration_));
     for (const LevelRow& level : f_.levels) {
       if (level.recompute == f_.recompute) {
         f_.largest_micro_batch = level.largest_micro_batch;
@@ -226,7 +226,7 @@ class Assessment {
     }
   }
 
-  JobPlans& plans_;
+  VariedPlans& plans_;
   const FeasibilityQuery& query_;
   const absl::Span<const v1::JobPlan> ended_;
   const GpuRow& gpu_;
@@ -290,7 +290,7 @@ class FeasibilityJudge::Impl {
  private:
   const FeasibilityQuery query_;
   const std::vector<v1::JobPlan> ended_;
-  JobPlans plans_;
+  VariedPlans plans_;
 };
 
 FeasibilityJudge::FeasibilityJudge(v1::JobSpec job_spec,

@@ -52,7 +52,7 @@ struct LevelRow {
 };
 
 // A way to need less memory.
-struct RemedyRow {
+struct Saving {
   std::string change;       // "recompute: block"
   int64_t saved_bytes = 0;  // of the job as it is; negative: it needs more
   double time_ratio = 0;    // of a step; 0 = not known
@@ -87,7 +87,7 @@ struct Feasibility {
   int64_t device_bytes = 0;
   int64_t largest_micro_batch = 0;
   std::vector<LevelRow> levels;
-  std::vector<RemedyRow> remedies;
+  std::vector<Saving> savings;
   // Time. 0 where time.unknown says what is not known.
   StepTime time;
   double tok_s = 0;  // of all GPUs, while training

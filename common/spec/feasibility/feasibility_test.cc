@@ -8,12 +8,12 @@
 
 #include "common/spec/feasibility/accuracy.h"
 #include "common/spec/feasibility/feasibility_text.h"
-#include "common/spec/feasibility/job_plans.h"
 #include "common/spec/feasibility/largest.h"
 #include "common/spec/feasibility/state_choice.h"
+#include "common/spec/feasibility/varied_plans.h"
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/model/presets.h"
-#include "common/spec/plan/gpus.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/planned_job.h"
@@ -42,7 +42,7 @@ TEST(MemoryPartsTest, AddUpToTheArenaExactly_ForEveryPresetRecipeAndLevel) {
       if (!refusals.empty()) {  // layers kept in BF16 that the model does not have
         continue;
       }
-      JobPlans plans(job, 1);
+      VariedPlans plans(job, 1);
       for (const std::string_view level : RecomputeNames()) {
         Variation variation = plans.AsIs();
         variation.recompute = std::string(level);
@@ -116,7 +116,7 @@ TEST(ActivationsTest, Llama7BTakesWhatIsPublishedForEachLevel) {
     const char* recompute;
     double megabytes;  // a token
   } cases[] = {{"none", 4.2}, {"norm_act", 3.0}, {"block", 0.39}};
-  JobPlans plans(Llama7B(), 1);
+  VariedPlans plans(Llama7B(), 1);
   for (const auto& expected : cases) {
     Variation variation = plans.AsIs();
     variation.recompute = expected.recompute;
@@ -127,8 +127,8 @@ TEST(ActivationsTest, Llama7BTakesWhatIsPublishedForEachLevel) {
   }
 }
 
-TEST(JobPlansTest, TheLargestMicroBatch_IsTheLastThatFits) {
-  JobPlans plans(PlannedJob("hearth-112m", "bf16", 4, 2048), 1);
+TEST(VariedPlansTest, TheLargestMicroBatch_IsTheLastThatFits) {
+  VariedPlans plans(PlannedJob("hearth-112m", "bf16", 4, 2048), 1);
   const int64_t bytes = PlannableBytes("cuda", GpuNamed("RTX 5090").memory_bytes(), 1);
   for (const std::string_view level : RecomputeNames()) {
     Variation variation = plans.AsIs();
@@ -245,31 +245,31 @@ TEST(FeasibilityTest, AMuonJobThatIsTooLarge_GetsNothingThatTheRulesRefuse) {
   const Feasibility again = Assess(Changed(job, f.changes), "RTX 5090");
   EXPECT_EQ(again.verdict, Verdict::kYes);
   EXPECT_EQ(again.total_bytes, f.total_bytes);
-  for (const RemedyRow& remedy : f.remedies) {
-    EXPECT_NE(remedy.change, "optimizer.state: int4") << "refused with muon";
-    if (remedy.change.starts_with("optimizer.")) {
-      const size_t colon = remedy.change.find(": ");
-      Changed(job, {{remedy.change.substr(0, colon), remedy.change.substr(colon + 2)}});
+  for (const Saving& saving : f.savings) {
+    EXPECT_NE(saving.change, "optimizer.state: int4") << "refused with muon";
+    if (saving.change.starts_with("optimizer.")) {
+      const size_t colon = saving.change.find(": ");
+      Changed(job, {{saving.change.substr(0, colon), saving.change.substr(colon + 2)}});
     }
   }
 }
 
-// What a remedy saves is what the plan of the changed job takes less.
-TEST(FeasibilityTest, Remedies_SaveWhatTheChangedPlanSays) {
+// What a change saves is what the plan of the changed job takes less.
+TEST(FeasibilityTest, Savings_AreWhatTheChangedPlanSays) {
   const v1::JobSpec job = PlannedJob("hearth-774m", "bf16", 8, 1024);
   const Feasibility before = Assess(job, "H200");
   std::vector<std::string> names;
-  for (const RemedyRow& remedy : before.remedies) {
-    EXPECT_GT(remedy.saved_bytes, 0) << remedy.change;
-    const size_t colon = remedy.change.find(": ");
-    if (!remedy.built || remedy.change.starts_with("precision.")) {
+  for (const Saving& saving : before.savings) {
+    EXPECT_GT(saving.saved_bytes, 0) << saving.change;
+    const size_t colon = saving.change.find(": ");
+    if (!saving.built || saving.change.starts_with("precision.")) {
       continue;
     }
-    names.push_back(remedy.change);
-    const Change change = {remedy.change.substr(0, colon), remedy.change.substr(colon + 2)};
+    names.push_back(saving.change);
+    const Change change = {saving.change.substr(0, colon), saving.change.substr(colon + 2)};
     const Feasibility after = Assess(Changed(job, {change}), "H200");
-    EXPECT_EQ(before.total_bytes - after.total_bytes, remedy.saved_bytes) << remedy.change;
-    EXPECT_NEAR(after.time.seconds / before.time.seconds, remedy.time_ratio, 1e-9);
+    EXPECT_EQ(before.total_bytes - after.total_bytes, saving.saved_bytes) << saving.change;
+    EXPECT_NEAR(after.time.seconds / before.time.seconds, saving.time_ratio, 1e-9);
   }
   for (const char* name :
        {"gradients.dtype: bf16", "optimizer.state: bf16", "optimizer.state: int8",

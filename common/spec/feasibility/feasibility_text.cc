@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/base/units.h"
-#include "common/spec/feasibility/state_formats.h"
+#include "common/spec/feasibility/parameter_bytes.h"
 
 namespace hearth::spec {
 namespace {
@@ -47,20 +47,20 @@ void AddLevels(const Feasibility& f, std::string& out) {
   }
 }
 
-void AddRemedies(const Feasibility& f, std::string& out) {
-  if (f.remedies.empty()) {
+void AddSavings(const Feasibility& f, std::string& out) {
+  if (f.savings.empty()) {
     return;
   }
   absl::StrAppendFormat(&out, "\n%-40s %9s %8s %9s\n", "EACH CHANGE ALONE", "SAVES GB", "STEP",
                         "LOSS");
   bool measured = false;
-  for (const RemedyRow& remedy : f.remedies) {
-    const std::string step = !remedy.built           ? "not yet"
-                             : remedy.time_ratio > 0 ? absl::StrFormat("x %.2f", remedy.time_ratio)
+  for (const Saving& saving : f.savings) {
+    const std::string step = !saving.built           ? "not yet"
+                             : saving.time_ratio > 0 ? absl::StrFormat("x %.2f", saving.time_ratio)
                                                      : "-";
-    absl::StrAppendFormat(&out, "%-40s %9.2f %8s %9s\n", remedy.change, Gb(remedy.saved_bytes),
-                          step, remedy.loss.empty() ? "-" : remedy.loss);
-    measured = measured || absl::EndsWith(remedy.loss, "%");
+    absl::StrAppendFormat(&out, "%-40s %9.2f %8s %9s\n", saving.change, Gb(saving.saved_bytes),
+                          step, saving.loss.empty() ? "-" : saving.loss);
+    measured = measured || absl::EndsWith(saving.loss, "%");
   }
   if (measured) {
     absl::StrAppend(&out, kLossNote);
@@ -149,7 +149,7 @@ std::string FeasibilityText(const Feasibility& f, const FeasibilityQuery& query,
   }
   AddMemory(f, out);
   AddLevels(f, out);
-  AddRemedies(f, out);
+  AddSavings(f, out);
   if (f.time.known()) {
     AddStep(f, out);
     if (verbose) {
@@ -163,7 +163,7 @@ std::string FeasibilityText(const Feasibility& f, const FeasibilityQuery& query,
 std::string StateFormatsText() {
   std::string out = absl::StrFormat("%-64s %9s %9s %9s %9s %12s\n", "BYTES A PARAMETER", "WEIGHTS",
                                     "GRADIENTS", "STATES", "SUM", "WITH SCALES");
-  for (const StateFormat& row : StateFormats()) {
+  for (const ParameterBytes& row : ParameterByteRows()) {
     absl::StrAppendFormat(&out, "%-64s %9.4f %9.4f %9.4f %9.4f %12.4f%s\n", row.name, row.weights,
                           row.gradients, row.states, row.bytes(), row.with_scales(),
                           row.built ? "" : "  not yet");

@@ -10,7 +10,7 @@ namespace hearth::spec {
 // Several lines; `verbose`: also a line for each product by shape.
 std::string FeasibilityText(const Feasibility& f, const FeasibilityQuery& query, bool verbose);
 
-// StateFormats() as a table.
+// ParameterByteRows() as a table.
 std::string StateFormatsText();
 
 }  // namespace hearth::spec

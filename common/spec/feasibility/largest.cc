@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/spec/feasibility/job_plans.h"
-#include "common/spec/plan/gpus.h"
+#include "common/spec/feasibility/varied_plans.h"
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/parameter_table.h"
 
 namespace hearth::spec {
@@ -37,7 +37,7 @@ v1::ModelSpec Scaled(const v1::ModelSpec& model, int groups, double depth) {
 }
 
 absl::StatusOr<FamilyModel> Measure(const v1::JobSpec& job_spec, int gpus) {
-  JobPlans plans(job_spec, gpus);
+  VariedPlans plans(job_spec, gpus);
   Variation smallest = plans.AsIs();
   smallest.recompute = std::string(RecomputeNames().back());
   smallest.kept.gradients = "bf16";

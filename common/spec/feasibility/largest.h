@@ -21,7 +21,7 @@ struct FamilyModel {
 
 // Models of the job's family, the smallest first, until one takes more than `most_bytes` (of a GPU,
 // of `gpus`). Width grows by whole groups of heads, layers with it, by 3/4, 1 and 5/4 of that.
-// `job_spec` as FeasibilityJudge. Errors of MakeJobPlan.
+// `job_spec` as FeasibilityJudge. Errors of MakePlanInputs.
 absl::StatusOr<std::vector<FamilyModel>> FamilyOf(const v1::JobSpec& job_spec,
                                                   int gpus,
                                                   int64_t most_bytes);

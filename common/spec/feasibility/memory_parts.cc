@@ -5,9 +5,9 @@
 #include <iterator>
 #include <utility>
 
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/blocks/block.h"
 #include "common/spec/plan/blocks/block_table.h"
-#include "common/spec/plan/gpus.h"
 #include "common/spec/plan/logits.h"
 
 namespace hearth::spec {

@@ -152,13 +152,13 @@ void WriteLists(const Feasibility& f, v1::PlanJudgement& out) {
     made.set_step_seconds(level.step_seconds);
     made.set_fits(level.fits);
   }
-  for (const RemedyRow& remedy : f.remedies) {
-    v1::PlanRemedy& made = *out.add_remedies();
-    made.set_change(remedy.change);
-    made.set_saved_bytes(remedy.saved_bytes);
-    made.set_time_ratio(remedy.time_ratio);
-    made.set_built(remedy.built);
-    made.set_loss(remedy.loss);
+  for (const Saving& saving : f.savings) {
+    v1::PlanSaving& made = *out.add_savings();
+    made.set_change(saving.change);
+    made.set_saved_bytes(saving.saved_bytes);
+    made.set_time_ratio(saving.time_ratio);
+    made.set_built(saving.built);
+    made.set_loss(saving.loss);
   }
   for (const Change& change : f.changes) {
     v1::PlanChange& made = *out.add_changes();
@@ -176,9 +176,9 @@ void ReadLists(const v1::PlanJudgement& judgement, Feasibility& f) {
     f.levels.push_back({level.recompute(), level.activation_bytes(), level.total_bytes(),
                         level.largest_micro_batch(), level.step_seconds(), level.fits()});
   }
-  for (const v1::PlanRemedy& remedy : judgement.remedies()) {
-    f.remedies.push_back({remedy.change(), remedy.saved_bytes(), remedy.time_ratio(),
-                          remedy.built(), remedy.loss()});
+  for (const v1::PlanSaving& saving : judgement.savings()) {
+    f.savings.push_back({saving.change(), saving.saved_bytes(), saving.time_ratio(), saving.built(),
+                         saving.loss()});
   }
   for (const v1::PlanChange& change : judgement.changes()) {
     f.changes.push_back({change.field(), change.value()});

@@ -7,7 +7,7 @@
 #include "common/spec/fields/idle.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/optimizer/optimizer_table.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 
 namespace hearth::spec {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

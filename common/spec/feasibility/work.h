@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/spec/plan/gpus.h"
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/training_plan.h"
 
 namespace hearth::spec {
@@ -57,7 +57,7 @@ struct StepWork {
   double whole_gradient_bytes = 0;
 };
 
-// `quantised` is what products of quantised layers run in. Expects options of MakeJobPlan.
+// `quantised` is what products of quantised layers run in. Expects options of MakePlanInputs.
 StepWork WorkOf(const TrainingPlanOptions& options, MatrixFormat quantised);
 
 }  // namespace hearth::spec

@@ -10,11 +10,11 @@
 #include "common/base/status_macros.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
-#include "common/spec/names.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/techniques.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/names.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

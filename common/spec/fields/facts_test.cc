@@ -11,7 +11,7 @@
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/recipe/recipe.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/valid_job.h"

@@ -14,7 +14,7 @@
 #include "common/spec/model/parameter.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/recipe/recipe.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"

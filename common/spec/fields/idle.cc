@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "common/spec/checker.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/model_shape.h"
@@ -12,7 +11,8 @@
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/checker.h"
+#include "common/spec/violations/text.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace hearth::spec {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {

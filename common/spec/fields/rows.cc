@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/tables.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace hearth::spec {

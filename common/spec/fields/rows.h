@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/spec/checker.h"
+#include "common/spec/violations/checker.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "hearth/v1/job.pb.h"

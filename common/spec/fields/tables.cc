@@ -12,7 +12,7 @@
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/schedule/schedule.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "common/spec/fields/rows.h"
-#include "common/spec/resolve.h"
-#include "common/spec/text.h"
+#include "common/spec/resolve/resolve.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/formats/state_blocks.h"
-#include "common/spec/dtype_alias.h"
+#include "common/spec/model/dtype_alias.h"
 #include "common/spec/model/layer_blocks.h"
 
 namespace hearth::spec {

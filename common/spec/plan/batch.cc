@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 

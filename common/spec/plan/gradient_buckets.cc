@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "common/base/status_macros.h"
-#include "common/spec/dtype_alias.h"
+#include "common/spec/model/dtype_alias.h"
 
 namespace hearth::spec {
 namespace {

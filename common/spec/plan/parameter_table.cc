@@ -9,7 +9,7 @@
 
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/blocks/head_block.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "common/spec/model/presets.h"
 #include "common/spec/optimizer/optimizer_table.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 
 namespace hearth::spec {

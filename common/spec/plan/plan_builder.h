@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/spec/dtype_alias.h"
+#include "common/spec/model/dtype_alias.h"
 #include "common/spec/plan/step_buffers.h"
 
 namespace hearth::spec {

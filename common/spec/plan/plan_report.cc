@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "common/spec/plan/gpus.h"
-#include "common/spec/plan/job_plan.h"
+#include "common/spec/gpus/gpus.h"
+#include "common/spec/plan/plan_inputs.h"
 
 namespace hearth::spec {
 namespace {
@@ -66,10 +66,10 @@ absl::StatusOr<PlanReport> ReportPlan(const v1::JobSpec& job_spec, const PlanQue
   HEARTH_ASSIGN_OR_RETURN(const int64_t micro_batch,
                           ResolveMicroBatch(job_spec, ranks, query.threads, bytes, shards));
   HEARTH_ASSIGN_OR_RETURN(const BatchPlan batch, ResolveBatchPlan(job_spec, micro_batch, ranks));
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<JobPlan> job_plan,
-                          MakeJobPlan(job_spec, micro_batch, query.threads,
-                                      /*training=*/true, ranks, shards));
-  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(job_plan->options));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<PlanInputs> inputs,
+                          MakePlanInputs(job_spec, micro_batch, query.threads,
+                                         /*training=*/true, ranks, shards));
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(inputs->options));
   HEARTH_ASSIGN_OR_RETURN(const std::string sharding,
                           DescribeSharding(job_spec, ranks, query.threads, micro_batch, shards));
   PlanReport report;

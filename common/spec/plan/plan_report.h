@@ -31,7 +31,7 @@ struct PlanReport {
 };
 
 // `job_spec` is resolved, vocabulary and model.from included. kResourceExhausted: not even the
-// smallest micro-batch of `auto` fits; kInvalidArgument, kUnimplemented as MakeJobPlan.
+// smallest micro-batch of `auto` fits; kInvalidArgument, kUnimplemented as MakePlanInputs.
 absl::StatusOr<PlanReport> ReportPlan(const v1::JobSpec& job_spec, const PlanQuery& query);
 
 }  // namespace hearth::spec

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/spec/dtype_alias.h"
+#include "common/spec/model/dtype_alias.h"
 #include "common/spec/optimizer/orthogonal_work.h"
 #include "common/spec/plan/blocks/block.h"
 #include "common/spec/plan/blocks/block_plan.h"
@@ -17,7 +17,7 @@
 #include "common/spec/plan/logits.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/plan_report.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

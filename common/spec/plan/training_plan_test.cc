@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "common/spec/plan/gradient_buckets.h"
-#include "common/spec/plan/job_plan.h"
 #include "common/spec/plan/parameter_table.h"
-#include "common/spec/resolve.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 
 namespace hearth::spec {
@@ -237,16 +237,16 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
     Resolve(job, violations);
     ASSERT_TRUE(violations.empty()) << ViolationsToStatus(violations);
     const auto state_mib = [&job](int shards) {
-      const auto job_plan = MakeJobPlan(job, 4, 1, true, 4, shards);
-      const MemoryPlan plan = *PlanTraining((*job_plan)->options);
+      const auto inputs = MakePlanInputs(job, 4, 1, true, 4, shards);
+      const MemoryPlan plan = *PlanTraining((*inputs)->options);
       return (plan.ClassBytes(BufferClass::kMasters) + plan.ClassBytes(BufferClass::kOptimizer)) >>
              20;
     };
     EXPECT_EQ(state_mib(1), row.whole_mib) << row.preset << " " << row.recipe;
     EXPECT_EQ(state_mib(4), row.sharded_mib) << row.preset << " " << row.recipe;
     const auto bytes = [&job](int shards, int64_t micro_batch = 4) {
-      const auto job_plan = MakeJobPlan(job, micro_batch, 1, true, 4, shards);
-      return PlanTraining((*job_plan)->options)->arena_bytes();
+      const auto inputs = MakePlanInputs(job, micro_batch, 1, true, 4, shards);
+      return PlanTraining((*inputs)->options)->arena_bytes();
     };
     EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 1) << "fits whole";
     EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1) - 1, 4), 4);
@@ -286,10 +286,10 @@ TEST(ResolveMicroBatch, RecipeNeedsSeveralSequences_TakesAsManyAndOnlyThose) {
   Resolve(job, violations);
   ASSERT_TRUE(violations.empty()) << violations.front().description;
   ASSERT_EQ(FindRecipe("fp8")->extent_unit(), 16);
-  ASSERT_FALSE(MakeJobPlan(job, 1, 1, true).ok());
+  ASSERT_FALSE(MakePlanInputs(job, 1, 1, true).ok());
   constexpr int64_t kPlenty = int64_t{1} << 40;
   EXPECT_EQ(*ResolveMicroBatch(job, 1, 1, kPlenty), 12);
-  const int64_t two = PlanTraining((*MakeJobPlan(job, 2, 1, true))->options)->arena_bytes();
+  const int64_t two = PlanTraining((*MakePlanInputs(job, 2, 1, true))->options)->arena_bytes();
   EXPECT_EQ(*ResolveMicroBatch(job, 1, 1, two), 2);
   EXPECT_TRUE(absl::IsResourceExhausted(ResolveMicroBatch(job, 1, 1, two - 1).status()));
   // Sequences that no even number divides.
@@ -316,8 +316,8 @@ double QuantisedBytes(const char* preset, const char* recipe, int batch, bool na
   std::vector<FieldViolation> violations;
   Resolve(job, violations);
   EXPECT_TRUE(violations.empty()) << ViolationsToStatus(violations);
-  const auto job_plan = MakeJobPlan(job, batch, 1, true, 4, 1);
-  return static_cast<double>(PlanTraining((*job_plan)->options)->arena_bytes());
+  const auto inputs = MakePlanInputs(job, batch, 1, true, 4, 1);
+  return static_cast<double>(PlanTraining((*inputs)->options)->arena_bytes());
 }
 
 // The less of the arena are activations, the less there is to be saved: 36 sequences fill a GPU,

@@ -10,8 +10,8 @@
 #include "common/spec/fields/idle.h"
 #include "common/spec/recipe/techniques.h"
 #include "common/spec/recipe/trial_recipes.h"
-#include "common/spec/resolve.h"
-#include "common/spec/text.h"
+#include "common/spec/resolve/resolve.h"
+#include "common/spec/violations/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

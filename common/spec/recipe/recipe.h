@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "common/formats/block_layout.h"
 #include "common/formats/quantization.h"
-#include "common/spec/dtype_alias.h"
+#include "common/spec/model/dtype_alias.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {

@@ -1,6 +1,6 @@
 #include "common/spec/model/model_shape.h"
 #include "common/spec/rules/rules.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

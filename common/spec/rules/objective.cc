@@ -1,6 +1,6 @@
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/rules/rules.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 

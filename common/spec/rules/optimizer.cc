@@ -1,8 +1,8 @@
 // What an optimizer's row cannot do with the formats that a job asks for.
-#include "common/spec/dtype_alias.h"
+#include "common/spec/model/dtype_alias.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/rules/rules.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 

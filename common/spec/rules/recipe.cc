@@ -7,7 +7,7 @@
 #include "common/spec/recipe/head_format.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/rules/rules.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

@@ -1,6 +1,6 @@
 #include "common/spec/recipe/precision.h"
 #include "common/spec/rules/rules.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {

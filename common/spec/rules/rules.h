@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/spec/checker.h"
+#include "common/spec/violations/checker.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {

@@ -1,7 +1,7 @@
 #include "common/spec/schedule/schedule.h"
 
 #include "common/spec/rules/rules.h"
-#include "common/spec/text.h"
+#include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 

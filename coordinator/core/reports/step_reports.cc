@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/spec/evaluation/evaluation_table.h"
-#include "coordinator/core/jobs/run_plans.h"
+#include "coordinator/core/jobs/plan_record.h"
 
 namespace hearth::coordinator {
 namespace {

@@ -15,8 +15,8 @@
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer.h"
 #include "coordinator/core/errors.h"
+#include "coordinator/service/checks/limits.h"
 #include "coordinator/service/identity/authorization.h"
-#include "coordinator/service/limits.h"
 #include "google/protobuf/reflection.h"
 #include "grpc/grpc_security_constants.h"
 

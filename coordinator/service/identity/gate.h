@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "common/time/clock.h"
 #include "coordinator/service/identity/call_table.h"
-#include "coordinator/service/loop.h"
-#include "coordinator/service/view.h"
+#include "coordinator/service/loop/loop.h"
+#include "coordinator/service/view/view.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/server_context.h"
 

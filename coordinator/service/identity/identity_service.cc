@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/io/sha256.h"
-#include "coordinator/service/change.h"
-#include "coordinator/service/finish.h"
+#include "coordinator/service/api/change.h"
+#include "coordinator/service/api/finish.h"
 #include "hearth/v1/identity.grpc.pb.h"
 
 namespace hearth::coordinator {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "coordinator/service/service_parts.h"
+#include "coordinator/service/api/service_parts.h"
 #include "grpcpp/impl/codegen/service_type.h"
 
 namespace hearth::coordinator {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/model/presets.h"
-#include "common/spec/plan/gpus.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 #include "hearth/v1/job.pb.h"
 

@@ -11,7 +11,7 @@
 
 #include "common/dataset/dataset_writer.h"
 #include "common/spec/fields/rows.h"
-#include "common/spec/resolve.h"
+#include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/test_model.h"

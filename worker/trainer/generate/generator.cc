@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "common/spec/forward_job.h"
+#include "common/spec/resolve/forward_job.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/gemm.h"
 #include "worker/trainer/step/engine.h"
@@ -66,7 +66,7 @@ absl::Status Generator::Plan() {
   }
   HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec, spec::ResolveForwardJob(job));
   HEARTH_ASSIGN_OR_RETURN(job_plan_,
-                          spec::MakeJobPlan(job_spec, 1, options_.threads, /*training=*/false));
+                          spec::MakePlanInputs(job_spec, 1, options_.threads, /*training=*/false));
   HEARTH_ASSIGN_OR_RETURN(numerics_, MakeNumerics(*job_plan_->options.recipe,
                                                   spec::GradientFormats(table()), DType::kF32));
   exec_.threads = options_.threads;

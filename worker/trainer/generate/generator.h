@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/spec/plan/generation_plan.h"
-#include "common/spec/plan/job_plan.h"
+#include "common/spec/plan/plan_inputs.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.h"
@@ -151,7 +151,7 @@ class Generator {
   absl::Status Send();
 
   const GeneratorOptions options_;
-  std::unique_ptr<spec::JobPlan> job_plan_;
+  std::unique_ptr<spec::PlanInputs> job_plan_;
   Numerics numerics_;
   spec::GenerationPlanOptions plan_options_;
   spec::GenerationBuffers ids_;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/system.h"
-#include "common/spec/forward_job.h"
+#include "common/spec/resolve/forward_job.h"
 #include "gtest/gtest.h"
 #include "kernels/core/rng.h"
 #include "tests/support/trainer/test_model.h"

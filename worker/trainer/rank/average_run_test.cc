@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/fault/fault.h"
-#include "common/spec/plan/job_plan.h"
+#include "common/spec/plan/plan_inputs.h"
 #include "common/weights/export.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,7 +52,7 @@ std::map<std::string, std::vector<float>> StateOf(const std::string& checkpoint,
 std::vector<float> Weights(const std::string& folder,
                            const v1::JobSpec& spec,
                            WeightChoice choice) {
-  const auto plan = *spec::MakeJobPlan(spec, 1, 1, /*training=*/false);
+  const auto plan = *spec::MakePlanInputs(spec, 1, 1, /*training=*/false);
   std::vector<std::vector<float>> held;
   std::vector<float*> pointers;
   held.reserve(plan->table.size());
@@ -199,7 +199,7 @@ TEST(AverageRunTest, Plan_HasExactlyOneMoreFp32TensorOfEveryParameter) {
     for (const bool average : {false, true}) {
       v1::JobSpec spec = AverageJob(dir);
       spec.mutable_train()->set_ema(average ? kDecay : 0);
-      const auto plan = *spec::MakeJobPlan(spec, 1, 1, /*training=*/true, shards, shards);
+      const auto plan = *spec::MakePlanInputs(spec, 1, 1, /*training=*/true, shards, shards);
       bytes[average] = spec::PlanTraining(plan->options)->arena_bytes();
       owned = spec::TensorOffsets(plan->table, shards).back() / shards;
     }

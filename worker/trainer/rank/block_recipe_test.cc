@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/io/sha256.h"
-#include "common/spec/plan/job_plan.h"
+#include "common/spec/plan/plan_inputs.h"
 #include "common/spec/plan/training_plan.h"
 #include "common/spec/recipe/precision.h"
 #include "kernels/core/block_quant.h"
@@ -212,7 +212,7 @@ class KeptBytesTest : public BlockRecipeTest {};
 TEST_F(KeptBytesTest, AgreeWithTheKernels) {
   for (const char* family : {"qwen3", "gpt2"}) {
     for (const int64_t batch : {1, 3}) {
-      const auto job = spec::MakeJobPlan(Job("nvfp4", 1, family), batch, 1, true);
+      const auto job = spec::MakePlanInputs(Job("nvfp4", 1, family), batch, 1, true);
       ASSERT_TRUE(job.ok()) << job.status();
       const spec::TrainingPlanOptions& options = (*job)->options;
       const auto plan = spec::PlanTraining(options);

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/hf/hf_config.h"
-#include "common/spec/forward_job.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/recipe.h"
+#include "common/spec/resolve/forward_job.h"
 #include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/step/folder_weights.h"
 

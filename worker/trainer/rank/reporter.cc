@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/units.h"
-#include "common/spec/plan/gpus.h"
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "kernels/cuda/device.h"

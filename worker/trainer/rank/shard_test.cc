@@ -15,7 +15,7 @@
 #include "common/formats/codecs.h"
 #include "common/io/faulty_env.h"
 #include "common/spec/optimizer/optimizer_table.h"
-#include "common/spec/plan/job_plan.h"
+#include "common/spec/plan/plan_inputs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
@@ -608,9 +608,9 @@ TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) 
 
 // What a rank's plan asks for, with the optimizer divided among all ranks.
 int64_t PlannedBytes(const v1::JobSpec& spec, int64_t micro_batch, int ranks) {
-  const auto job_plan = spec::MakeJobPlan(spec, micro_batch, 1, true, ranks, ranks);
-  EXPECT_TRUE(job_plan.ok()) << job_plan.status();
-  return PlanTraining((*job_plan)->options)->arena_bytes();
+  const auto inputs = spec::MakePlanInputs(spec, micro_batch, 1, true, ranks, ranks);
+  EXPECT_TRUE(inputs.ok()) << inputs.status();
+  return PlanTraining((*inputs)->options)->arena_bytes();
 }
 
 // A rank of fewer holds a larger part of a divided optimizer: the micro-batch of before no longer

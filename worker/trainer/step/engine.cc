@@ -11,7 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/base/units.h"
-#include "common/spec/plan/gpus.h"
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/plan_report.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm_probe.h"
@@ -100,8 +100,8 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
 absl::Status Engine::Prepare() {
   seed_ = static_cast<uint64_t>(options_.spec.train().seed());
   HEARTH_ASSIGN_OR_RETURN(
-      job_plan_, spec::MakeJobPlan(options_.spec, options_.micro_batch, options_.threads,
-                                   options_.training, options_.world_size, options_.shards));
+      job_plan_, spec::MakePlanInputs(options_.spec, options_.micro_batch, options_.threads,
+                                      options_.training, options_.world_size, options_.shards));
   buckets_ = spec::PlanBuckets(job_plan_->options);
   HEARTH_ASSIGN_OR_RETURN(numerics_,
                           MakeNumerics(recipe(), spec::GradientFormats(table()), DType::kF32));
@@ -291,7 +291,7 @@ absl::StatusOr<Engine::Scores> Engine::ReadScores() const {
 }
 
 absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
-    std::string_view device, bool deterministic, const std::optional<PlanFiles>& plans) {
+    std::string_view device, bool deterministic, const std::optional<TunedPlanPaths>& plans) {
   kernels::CudaOptions options;
   const absl::string_view name(device.data(), device.size());
   if (name != "cuda" &&
@@ -300,11 +300,11 @@ absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
         absl::StrCat("device \"", name, "\": must be cpu, cuda or cuda:N"));
   }
   options.deterministic = deterministic;
-  PlanFiles files;
+  TunedPlanPaths files;
   if (plans.has_value()) {
     files = *plans;
   } else {
-    HEARTH_ASSIGN_OR_RETURN(files, FindPlanFiles());
+    HEARTH_ASSIGN_OR_RETURN(files, FindTunedPlanPaths());
   }
   options.plan_cache = files.own;
   options.shipped_plans = files.shipped;

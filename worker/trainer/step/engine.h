@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/spec/plan/gradient_buckets.h"
-#include "common/spec/plan/job_plan.h"
+#include "common/spec/plan/plan_inputs.h"
 #include "common/spec/recipe/recipe.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/core/exec.h"
@@ -24,7 +24,7 @@
 #include "worker/trainer/optim/weight_average.h"
 #include "worker/trainer/precision/quant_state.h"
 #include "worker/trainer/recipe/numerics.h"
-#include "worker/trainer/step/plan_files.h"
+#include "worker/trainer/step/tuned_plan_paths.h"
 
 namespace hearth::trainer {
 
@@ -124,7 +124,7 @@ class Engine {
 
   EngineOptions options_;
   uint64_t seed_ = 0;
-  std::unique_ptr<spec::JobPlan> job_plan_;
+  std::unique_ptr<spec::PlanInputs> job_plan_;
   Numerics numerics_;
   std::vector<spec::GradientBucket> buckets_;
   std::unique_ptr<Arena> arena_;
@@ -146,12 +146,12 @@ class Engine {
   kernels::Exec exec_;
 };
 
-// The GPU that `device` ("cuda:0") names. `plans`: none for FindPlanFiles(). kInvalidArgument: no
-// such name, or as FindPlanFiles says; else CudaContext::Open.
+// The GPU that `device` ("cuda:0") names. `plans`: none for FindTunedPlanPaths(). kInvalidArgument:
+// no such name, or as FindTunedPlanPaths says; else CudaContext::Open.
 absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
     std::string_view device,
     bool deterministic,
-    const std::optional<PlanFiles>& plans = std::nullopt);
+    const std::optional<TunedPlanPaths>& plans = std::nullopt);
 
 // Bytes a rank of `world_size` may plan with on a GPU: what is free, less a reserve for what
 // libraries take later.

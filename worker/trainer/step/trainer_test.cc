@@ -433,9 +433,9 @@ TEST(Engine, ResolveMicroBatch_Auto_TakesTheLargestThatFitsAndDivides) {
   spec.mutable_batch()->set_micro_batch_size(0);
   EXPECT_EQ(*spec::ResolveMicroBatch(spec, 1, 1, int64_t{1} << 30), 8);
   EXPECT_EQ(*spec::ResolveMicroBatch(spec, 2, 1, int64_t{1} << 30), 4);
-  const auto job_plan = spec::MakeJobPlan(spec, 2, 1, true);
-  ASSERT_TRUE(job_plan.ok());
-  const int64_t two = spec::PlanTraining((*job_plan)->options)->arena_bytes();
+  const auto inputs = spec::MakePlanInputs(spec, 2, 1, true);
+  ASSERT_TRUE(inputs.ok());
+  const int64_t two = spec::PlanTraining((*inputs)->options)->arena_bytes();
   EXPECT_EQ(*spec::ResolveMicroBatch(spec, 1, 1, two), 2);
   const absl::Status none = spec::ResolveMicroBatch(spec, 1, 1, 1000).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted);

@@ -7,14 +7,16 @@
 #include <utility>
 
 #include "common/spec/model/presets.h"
-#include "common/spec/plan/job_plan.h"
-#include "common/spec/resolve.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 
 namespace hearth::spec {
 namespace {
 
-std::unique_ptr<JobPlan> PlanOf(std::string_view preset, std::string_view recipe, bool training) {
+std::unique_ptr<PlanInputs> PlanOf(std::string_view preset,
+                                   std::string_view recipe,
+                                   bool training) {
   v1::JobSpec job;
   job.set_name("plan");
   job.mutable_model()->set_preset(std::string(preset));
@@ -29,12 +31,12 @@ std::unique_ptr<JobPlan> PlanOf(std::string_view preset, std::string_view recipe
   std::vector<FieldViolation> violations;
   Resolve(job, violations);
   EXPECT_TRUE(violations.empty()) << ViolationsToStatus(violations);
-  return *MakeJobPlan(job, 2, 1, training);
+  return *MakePlanInputs(job, 2, 1, training);
 }
 
 TEST(BlocksTest, BlocksOfAModel_AreNumberedAsTheTimelineCounts) {
-  const auto job_plan = PlanOf("hearth-nano", "bf16", true);
-  const ModelShape& shape = job_plan->options.shape;
+  const auto inputs = PlanOf("hearth-nano", "bf16", true);
+  const ModelShape& shape = inputs->options.shape;
   const std::vector<PlacedBlock> blocks = BlocksOf(shape);
   const StepTimeline time = TimelineOf(shape);
   ASSERT_EQ(static_cast<size_t>(time.blocks), blocks.size());
@@ -54,9 +56,9 @@ TEST(BlocksTest, EachBlockOfALayer_HasOneInput) {
   for (const Preset& preset : Presets()) {
     for (const bool training : {true, false}) {
       SCOPED_TRACE(testing::Message() << preset.name << (training ? "" : ", evaluation"));
-      const auto job_plan = PlanOf(preset.name, "bf16", training);
-      const BlockScope scope(job_plan->options);
-      TrainingPlan plan = *PlanTraining(job_plan->options);
+      const auto inputs = PlanOf(preset.name, "bf16", training);
+      const BlockScope scope(inputs->options);
+      TrainingPlan plan = *PlanTraining(inputs->options);
       int tested = 0;
       for (const PlacedBlock& placed : BlocksOf(scope.shape)) {
         if (placed.layer < 0) {
@@ -83,9 +85,9 @@ TEST(BlocksTest, EachBlockOfALayer_HasOneInput) {
 
 // Slots, and so parameters and handles, are found by their layer alone.
 TEST(BlocksTest, EachLayer_HasABlockOnce) {
-  const auto job_plan = PlanOf("hearth-nano", "bf16", true);
+  const auto inputs = PlanOf("hearth-nano", "bf16", true);
   std::set<std::pair<int, const Block*>> seen;
-  for (const PlacedBlock& placed : BlocksOf(job_plan->options.shape)) {
+  for (const PlacedBlock& placed : BlocksOf(inputs->options.shape)) {
     EXPECT_TRUE(seen.emplace(placed.layer, placed.block).second) << placed.block->place;
   }
 }
@@ -93,16 +95,16 @@ TEST(BlocksTest, EachLayer_HasABlockOnce) {
 TEST(BlocksTest, Rows_BelongToOneBlockAlone) {
   std::set<std::string_view> places;
   for (const Preset& preset : Presets()) {
-    const auto job_plan = PlanOf(preset.name, "bf16", true);
+    const auto inputs = PlanOf(preset.name, "bf16", true);
     std::map<Slot, const Block*> owners;
-    const std::vector<PlacedBlock> blocks = BlocksOf(job_plan->options.shape);
+    const std::vector<PlacedBlock> blocks = BlocksOf(inputs->options.shape);
     for (const PlacedBlock& placed : blocks) {
-      for (const WeightRow& row : placed.block->weights(job_plan->options.shape)) {
+      for (const WeightRow& row : placed.block->weights(inputs->options.shape)) {
         const auto [owner, added] = owners.emplace(row.slot, placed.block);
         EXPECT_TRUE(added || owner->second == placed.block) << row.name;
       }
     }
-    for (const Parameter& parameter : job_plan->table) {
+    for (const Parameter& parameter : inputs->table) {
       ASSERT_EQ(owners.count(parameter.slot), 1U) << parameter.name;
       const PlacedBlock& placed = blocks[static_cast<size_t>(parameter.block)];
       EXPECT_EQ(placed.block, owners[parameter.slot]) << parameter.name;
@@ -119,10 +121,10 @@ TEST(BlocksTest, Rows_BelongToOneBlockAlone) {
 TEST(BlocksTest, PlannedSites_HaveTheExtentsOfTheirWeights) {
   for (const Preset& preset : Presets()) {
     for (const bool training : {true, false}) {
-      const auto job_plan = PlanOf(preset.name, "bf16", training);
-      const TrainingPlan plan = *PlanTraining(job_plan->options);
+      const auto inputs = PlanOf(preset.name, "bf16", training);
+      const TrainingPlan plan = *PlanTraining(inputs->options);
       size_t weights = 0;
-      for (const Parameter& p : job_plan->table) {
+      for (const Parameter& p : inputs->table) {
         if (!p.roles.fprop_w) {
           continue;
         }
@@ -155,8 +157,8 @@ TEST(BlocksTest, QuantisedSites_SayWhatBackwardMakesAndWhatWaits) {
                          Row{"hearth-112m", "nvfp4", true, true, false},
                          Row{"gpt2-124m", "fp8", false, true, false}}) {
     SCOPED_TRACE(testing::Message() << row.preset << " " << row.recipe);
-    const auto job_plan = PlanOf(row.preset, row.recipe, true);
-    const TrainingPlan plan = *PlanTraining(job_plan->options);
+    const auto inputs = PlanOf(row.preset, row.recipe, true);
+    const TrainingPlan plan = *PlanTraining(inputs->options);
     const SiteBuffers& out = plan.ids.Site(Slot::kAttnOut, 1);
     const SiteBuffers& down = plan.ids.Site(Slot::kFfnDown, 1);
     EXPECT_TRUE(down.x_columns.exists());

@@ -1,0 +1,174 @@
+#include "common/spec/feasibility/parameter_bytes.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/spec/feasibility/state_choice.h"
+#include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "common/spec/recipe/recipe.h"
+#include "common/spec/resolve/resolve.h"
+
+namespace hearth::spec {
+namespace {
+
+constexpr double kQ4 = 18.0 / 32;        // Q4_0: 18 bytes for 32 weights
+constexpr double kIq3 = 98.0 / 256;      // IQ3_XXS: 98 bytes for 256 weights
+constexpr double kFp8Scale = 4.0 / 128;  // a scale in FP32 for 1 x 128 gradients
+
+// Names of formats are those of DTypeName and of optimizer.state, so that a row is marked as built
+// when the tables have what it needs.
+struct AskedFormat {
+  const char* name;
+  const char* weights;
+  double weight_bytes;
+  const char* gradients;
+  double gradient_bytes;
+  double gradient_scales;
+  const char* optimizer;
+  const char* state;
+};
+constexpr AskedFormat kAsked[] = {
+    {"FP16 weights and gradients, Adam in FP32", "fp16", 2, "fp16", 2, 0, "adamw", "fp32"},
+    // FP8 products want weights along both dimensions (two bytes); moments in BF16 as DeepSeek-V3.
+    {"FP8 weights along both dimensions, FP16 gradients, Adam in BF16", "e4m3", 2, "fp16", 2, 0,
+     "adamw", "bf16"},
+    {"Q4_0 weights, FP16 gradients, Adam in FP32", "q4_0", kQ4, "fp16", 2, 0, "adamw", "fp32"},
+    {"Q4_0 weights, FP16 gradients, Muon in FP16", "q4_0", kQ4, "fp16", 2, 0, "muon", "fp16"},
+    {"Q4_0 weights, FP16 gradients, Muon in 8 bits", "q4_0", kQ4, "fp16", 2, 0, "muon", "int8"},
+    {"Q4_0 weights, FP16 gradients, Muon in 4 bits", "q4_0", kQ4, "fp16", 2, 0, "muon", "int4"},
+    {"Q4_0 weights, FP8 gradients, Muon in 4 bits", "q4_0", kQ4, "e4m3", 1, kFp8Scale, "muon",
+     "int4"},
+    {"IQ3_XXS weights, FP16 gradients, Muon in 4 bits", "iq3_xxs", kIq3, "fp16", 2, 0, "muon",
+     "int4"},
+    {"IQ3_XXS weights, FP8 gradients, Muon in 4 bits", "iq3_xxs", kIq3, "e4m3", 1, kFp8Scale,
+     "muon", "int4"},
+};
+constexpr size_t kTiers[] = {0, 5, 8};  // of kAsked
+
+// Any job in this recipe: what is asked of it does not depend on the model.
+v1::JobSpec JobIn(std::string_view recipe) {
+  v1::JobSpec job;
+  job.set_name("formats");
+  job.mutable_model()->set_preset("hearth-112m");
+  job.mutable_data()->add_train()->set_path("/data");
+  job.mutable_data()->set_sequence_length(1024);
+  job.mutable_precision()->set_recipe(std::string(recipe));
+  job.mutable_batch()->set_micro_batch_size(1);
+  job.mutable_train()->set_steps(1000);
+  job.mutable_resources()->set_device("cuda");
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  return job;
+}
+
+// A large matrix of the layers, as the job would hold it.
+Parameter MatrixOf(const v1::JobSpec& job) {
+  const absl::StatusOr<std::unique_ptr<PlanInputs>> plan =
+      MakePlanInputs(job, 1, /*threads=*/1, /*training=*/true, 1, 1);
+  HEARTH_CHECK(plan.ok(), std::string(plan.status().message()).c_str());
+  const std::vector<Parameter>& table = (*plan)->table;
+  return *std::find_if(table.begin(), table.end(), [](const Parameter& parameter) {
+    return IsHiddenMatrix(parameter) && parameter.elements() >= kLeastBlockElements;
+  });
+}
+
+double Bytes(DType dtype) {
+  return DTypeBits(dtype) / 8.0;
+}
+
+ParameterBytes TrainedFormat(const v1::JobSpec& job, const StateChoice& choice) {
+  const Parameter matrix = MatrixOf(WithChoice(job, choice));
+  ParameterBytes row = {.name = absl::StrCat(ChoiceText(choice), ", gradients ", choice.gradients),
+                        .weights = Bytes(matrix.storage),
+                        .gradients = Bytes(matrix.gradient),
+                        .built = true};
+  row.weights += matrix.master != matrix.storage ? Bytes(matrix.master) : 0;
+  for (const ParameterState& state : matrix.states) {
+    (state.scales ? row.scales : row.states) += Bytes(state.dtype) / state.per;
+  }
+  return row;
+}
+
+bool IsBuilt(const AskedFormat& asked) {
+  const StateChoice choice = {asked.optimizer, asked.state, "none", asked.gradients};
+  const absl::Span<const Recipe> recipes = Recipes();
+  return std::any_of(recipes.begin(), recipes.end(), [&](const Recipe& recipe) {
+    return DTypeName(recipe.parameters.storage) == asked.weights &&
+           CheckChoice(JobIn(recipe.name), choice).ok();
+  });
+}
+
+// The codec of the format for such values; where the engine has none, that of others, which has as
+// many bits.
+StateCodec CodecOf(const StateFormatRow& format, StateKind kind) {
+  if (format.CodecOf(kind) != StateCodec::kNone) {
+    return format.CodecOf(kind);
+  }
+  return format.codecs[0];
+}
+
+ParameterBytes RowOfAsked(const AskedFormat& asked, const Parameter& matrix) {
+  ParameterBytes row = {.name = asked.name,
+                        .weights = asked.weight_bytes,
+                        .gradients = asked.gradient_bytes,
+                        .scales = asked.gradient_scales,
+                        .built = IsBuilt(asked)};
+  const StateFormatRow* const format = FindStateFormat(asked.state);
+  DType plain = DType::kF32;
+  ParseDType(asked.state, plain);
+  for (const StateSpec& state : FindOptimizer(asked.optimizer)->states) {
+    if (!state.Has(matrix)) {
+      continue;
+    }
+    const StateCodec codec = format != nullptr ? CodecOf(*format, state.kind) : StateCodec::kNone;
+    if (codec == StateCodec::kNone) {
+      row.states += Bytes(format != nullptr ? format->dtype : plain);
+      continue;
+    }
+    row.states += formats::RowOf(codec).bits / 8.0;
+    row.scales += Bytes(DType::kF32) / formats::RowOf(codec).block;
+  }
+  return row;
+}
+
+std::vector<ParameterBytes> MakeAll() {
+  std::vector<ParameterBytes> rows;
+  const v1::JobSpec job = JobIn(PlainRecipe().name);
+  for (const StateChoice& choice : AllowedChoices(job, /*gradients=*/true)) {
+    rows.push_back(TrainedFormat(job, choice));
+  }
+  const Parameter matrix = MatrixOf(job);
+  for (const AskedFormat& asked : kAsked) {
+    rows.push_back(RowOfAsked(asked, matrix));
+  }
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<ParameterBytes>& ParameterByteRows() {
+  static const auto& rows = *new std::vector<ParameterBytes>(MakeAll());
+  return rows;
+}
+
+absl::Span<const ParameterBytes> AskedParameterBytes() {
+  return absl::MakeConstSpan(ParameterByteRows()).last(std::size(kAsked));
+}
+
+std::vector<const ParameterBytes*> ParameterByteTiers() {
+  std::vector<const ParameterBytes*> tiers;
+  for (const size_t tier : kTiers) {
+    tiers.push_back(&AskedParameterBytes()[tier]);
+  }
+  return tiers;
+}
+
+double LargestParameters(double memory_gb, double bytes_per_parameter) {
+  return kParameterShare * memory_gb * 1e9 / bytes_per_parameter;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,386 @@
+#include "common/spec/feasibility/savings.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+namespace {
+
+std::string Str(std::string_view text) {
+  return std::string(text);
+}
+
+// What this version cannot do: buffers that would not be on the GPU.
+struct UnbuiltSaving {
+  const char* change;
+  BufferClass away;
+};
+constexpr UnbuiltSaving kUnbuilt[] = {
+    {"optimizer state in the host's memory", BufferClass::kOptimizer},
+    {"masters in the host's memory", BufferClass::kMasters},
+};
+
+// Changes that leave the arithmetic of a step as it is, but for the order of sums.
+constexpr const char* kSameLoss = "same";
+
+// Levels from the job's own on.
+std::vector<std::string> LevelsFrom(const std::string& recompute) {
+  std::vector<std::string> levels;
+  Recompute own = Recompute::kNone;
+  ParseRecompute(recompute, own);
+  for (int i = static_cast<int>(own); i < kRecomputeCount; ++i) {
+    levels.push_back(Str(RecomputeName(static_cast<Recompute>(i))));
+  }
+  return levels;
+}
+
+class Chooser {
+ public:
+  Chooser(VariedPlans& plans,
+          const GpuRow& gpu,
+          const Calibration& calibration,
+          int64_t device_bytes)
+      : plans_(plans),
+        gpu_(gpu),
+        calibration_(calibration),
+        bytes_(PlannableBytes("cuda", device_bytes, plans.gpus())) {}
+
+  absl::StatusOr<Choice> Run() {
+    HEARTH_RETURN_IF_ERROR(StartAsIs());
+    Variation base = choice_.as_is;
+    const bool refused = Refused(base.recipe);
+    if (refused) {
+      base.recipe = Str(PlainRecipe().name);
+      if (Refused(base.recipe)) {  // such a GPU is planned for by arithmetic alone
+        base.recipe = choice_.as_is.recipe;
+      }
+    }
+    HEARTH_ASSIGN_OR_RETURN(const bool as_is, FitsSomehow(base));
+    if (!as_is) {
+      HEARTH_RETURN_IF_ERROR(SearchChoices(base));
+    }
+    if (best_.has_value()) {
+      choice_.fits = true;
+      choice_.variation = *best_;
+      return Describe(refused && best_->recipe != choice_.as_is.recipe);
+    }
+    choice_.variation = choice_.as_is;
+    return Refuse();
+  }
+
+ private:
+  absl::Status StartAsIs() {
+    choice_.as_is = plans_.AsIs();
+    if (choice_.as_is.micro_batch == 0) {
+      open_ = true;
+      if (plans_.candidates().empty()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "no micro-batch divides batch.global_batch_tokens among ", plans_.gpus(), " GPUs"));
+      }
+      // The smallest, to judge the job as it is; FitsSomehow looks for the largest that fits.
+      choice_.as_is.micro_batch = plans_.candidates().back();
+    }
+    return absl::OkStatus();
+  }
+
+  bool Refused(const std::string& name) const {
+    const Recipe* const recipe = FindRecipe(name);
+    return recipe == nullptr || RecipeOn(gpu_, *recipe).execution == Execution::kNone;
+  }
+
+  // Whether the job fits with its own settings, but for what it leaves open.
+  absl::StatusOr<bool> FitsSomehow(Variation base) {
+    for (const int shards : plans_.Shards()) {
+      base.shards = shards;
+      int64_t batch = base.micro_batch;
+      if (open_) {
+        HEARTH_ASSIGN_OR_RETURN(batch, plans_.LargestCandidate(base, bytes_));
+      } else {
+        HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans_.Get(base));
+        batch = plan->plan.arena_bytes() <= bytes_ ? batch : 0;
+      }
+      if (batch > 0) {
+        base.micro_batch = batch;
+        best_ = base;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // The smallest change of the loss first: other levels and batches alone, then other formats too.
+  absl::Status SearchChoices(Variation base) {
+    for (const StateChoice& choice : ChoicesByLoss(plans_.spec())) {
+      base.kept = choice;
+      Variation least = base;
+      least.recompute = Str(RecomputeNames().back());
+      least.micro_batch = plans_.candidates().empty() ? 1 : plans_.candidates().back();
+      least.shards = plans_.Shards().back();
+      const absl::StatusOr<const VariedPlan*> plan = plans_.Get(least);
+      if (!plan.ok()) {
+        if (choice == choice_.as_is.kept) {
+          return plan.status();
+        }
+        continue;  // the rules refuse it
+      }
+      const int64_t bytes = (*plan)->plan.arena_bytes();
+      if (!least_.has_value() || bytes < least_bytes_) {
+        least_ = least;
+        least_bytes_ = bytes;
+      }
+      if (bytes > bytes_) {
+        continue;
+      }
+      HEARTH_RETURN_IF_ERROR(Search(base));
+      if (best_.has_value()) {
+        break;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The fastest of all levels with the largest batch that fits; where times are not known, the
+  // first level.
+  absl::Status Search(Variation base) {
+    double best_seconds = std::numeric_limits<double>::infinity();
+    for (const std::string& level : LevelsFrom(choice_.as_is.recompute)) {
+      for (const int shards : plans_.Shards()) {
+        base.recompute = level;
+        base.shards = shards;
+        HEARTH_ASSIGN_OR_RETURN(const int64_t batch, plans_.LargestCandidate(base, bytes_));
+        if (batch == 0) {
+          continue;
+        }
+        Variation fitting = base;
+        fitting.micro_batch = batch;
+        HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans_.Get(fitting));
+        const StepTime time = TimeOfPlan(*plan, plans_.gpus(), gpu_, calibration_);
+        if (!best_.has_value() || (time.known() && time.seconds < best_seconds)) {
+          best_ = fitting;
+          best_seconds = time.known() ? time.seconds : best_seconds;
+        }
+        // Shards() begins with the preferred one: the first that fits is taken.
+        break;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void AddChange(const char* field, const std::string& value, const std::string& why) {
+    choice_.changes.push_back({field, value});
+    choice_.reasons.push_back(absl::StrCat("change: ", field, ": ", value, why));
+  }
+
+  Choice Describe(bool other_recipe) {
+    const Variation& was = choice_.as_is;
+    const Variation& is = choice_.variation;
+    if (other_recipe) {
+      AddChange(
+          "precision.recipe", is.recipe,
+          absl::StrCat(" (", was.recipe, ": ", RecipeOn(gpu_, *FindRecipe(was.recipe)).why, ")"));
+    }
+    if (is.recompute != was.recompute) {
+      AddChange("recompute", is.recompute, absl::StrCat(" (was ", was.recompute, ")"));
+    }
+    if (is.micro_batch != was.micro_batch && !open_) {
+      AddChange("batch.micro_batch_size", absl::StrCat(is.micro_batch),
+                absl::StrCat(" (was ", was.micro_batch, "; as many tokens a step)"));
+    }
+    DescribeChoice(was, is);
+    if (open_) {
+      // Left open, so it is no change; savings are compared with the job at this size.
+      choice_.as_is.micro_batch = is.micro_batch;
+    }
+    return std::move(choice_);
+  }
+
+  void DescribeChoice(const Variation& was, const Variation& is) {
+    for (const StateField& field : StateFields()) {
+      const std::string& value = is.kept.*field.value;
+      if (value == was.kept.*field.value) {
+        continue;
+      }
+      const std::string_view loss = LossOf(field.path, value);
+      std::string why = absl::StrCat(" (was ", ValueOf(field, was));
+      if (!loss.empty()) {
+        absl::StrAppend(&why, "; measured loss ", Str(loss));
+      }
+      AddChange(field.path, value, why + ")");
+    }
+    if (is.kept != was.kept) {
+      for (const std::string& key : IdleWith(plans_.spec(), is.kept)) {
+        choice_.reasons.push_back(absl::StrCat("change: leave ", key, " out"));
+      }
+    }
+  }
+
+  // As the job file would write it.
+  static std::string ValueOf(const StateField& field, const Variation& variation) {
+    const std::string& value = variation.kept.*field.value;
+    const Recipe* const recipe = FindRecipe(variation.recipe);
+    return !value.empty() || recipe == nullptr ? value
+                                               : Str(DTypeName(recipe->parameters.gradient));
+  }
+
+  // Nothing fits: what the smallest would take.
+  Choice Refuse() {
+    std::string all =
+        absl::StrCat("recompute: ", least_->recompute, ", micro-batch ", least_->micro_batch);
+    for (const StateField& field : StateFields()) {
+      if (least_->kept.*field.value != choice_.as_is.kept.*field.value) {
+        absl::StrAppend(&all, ", ", field.path, ": ", least_->kept.*field.value);
+      }
+    }
+    choice_.reasons.push_back(absl::StrFormat(
+        "with all that this version can change (%s) it still takes %.2f GB; a smaller model, a "
+        "shorter sequence or more GPUs (--gpus), which divide the optimizer, would need less",
+        all, 1e-9 * static_cast<double>(least_bytes_ + OverheadBytes(plans_.gpus()))));
+    return std::move(choice_);
+  }
+
+  VariedPlans& plans_;
+  const GpuRow& gpu_;
+  const Calibration& calibration_;
+  const int64_t bytes_;
+  bool open_ = false;  // the job leaves its micro-batch open
+  Choice choice_;
+  std::optional<Variation> best_;
+  std::optional<Variation> least_;  // of those that were tried, the one that takes the least
+  int64_t least_bytes_ = 0;
+};
+
+// A single change.
+struct Try {
+  std::string change;
+  Variation variation;
+  std::string_view loss;
+};
+
+std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const GpuRow& gpu) {
+  std::vector<Try> tries;
+  const auto add = [&](const std::string& change, std::string_view loss, auto apply) {
+    Variation changed = as_is;
+    apply(changed);
+    if (changed != as_is) {
+      tries.push_back({change, changed, loss});
+    }
+  };
+  for (const std::string& level : LevelsFrom(as_is.recompute)) {
+    add("recompute: " + level, kSameLoss, [&](Variation& v) { v.recompute = level; });
+  }
+  if (as_is.micro_batch % 2 == 0) {
+    add(absl::StrCat("batch.micro_batch_size: ", as_is.micro_batch / 2), kSameLoss,
+        [](Variation& v) { v.micro_batch /= 2; });
+  }
+  add("parallel.shard_optimizer: on", kSameLoss, [&](Variation& v) { v.shards = plans.gpus(); });
+  for (const StateField& field : StateFields()) {
+    for (const std::string_view value : field.values()) {
+      add(absl::StrCat(field.path, ": ", Str(value)), LossOf(field.path, Str(value)),
+          [&](Variation& v) { v.kept.*field.value = Str(value); });
+    }
+  }
+  const Recipe& narrow = TensorScaledRecipe();
+  if (RecipeOn(gpu, narrow).execution == Execution::kNative && as_is.recipe == PlainRecipe().name) {
+    add("precision.recipe: " + Str(narrow.name), "",
+        [&narrow](Variation& v) { v.recipe = Str(narrow.name); });
+  }
+  return tries;
+}
+
+}  // namespace
+
+MatrixFormat FormatOnGpu(const GpuRow& gpu, const VariedPlan& plan) {
+  const RecipeOnGpu on = RecipeOn(gpu, *plan.job->options.recipe);
+  return on.format;
+}
+
+StepTime TimeOfPlan(const VariedPlan& plan,
+                    int gpus,
+                    const GpuRow& gpu,
+                    const Calibration& calibration) {
+  const TrainingPlanOptions& options = plan.job->options;
+  if (options.recipe->activation == DType::kF32) {
+    return {.unknown =
+                absl::StrCat("configs/gpus.yaml has no rates for ", Str(options.recipe->name))};
+  }
+  const absl::StatusOr<BatchPlan> batch = ResolveBatchPlan(plan.spec, options.micro_batch, gpus);
+  if (!batch.ok()) {
+    return {.unknown = std::string(batch.status().message())};
+  }
+  const RecipeOnGpu on = RecipeOn(gpu, *options.recipe);
+  return TimeOf(WorkOf(options, on.format), gpu, calibration,
+                {.micro_batches = static_cast<double>(batch->rounds()),
+                 .gpus = gpus,
+                 .emulated = on.execution == Execution::kEmulated});
+}
+
+absl::StatusOr<Choice> ChooseVariation(VariedPlans& plans,
+                                       const GpuRow& gpu,
+                                       const Calibration& calibration,
+                                       int64_t device_bytes) {
+  return Chooser(plans, gpu, calibration, device_bytes).Run();
+}
+
+absl::StatusOr<std::vector<LevelRow>> LevelsOf(VariedPlans& plans,
+                                               const Variation& variation,
+                                               const GpuRow& gpu,
+                                               const Calibration& calibration,
+                                               int64_t device_bytes) {
+  const int64_t bytes = PlannableBytes("cuda", device_bytes, plans.gpus());
+  std::vector<LevelRow> rows;
+  for (const std::string_view level : RecomputeNames()) {
+    Variation at = variation;
+    at.recompute = Str(level);
+    HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans.Get(at));
+    LevelRow& row = rows.emplace_back();
+    row.recompute = at.recompute;
+    row.activation_bytes = ActivationBytesPerToken(plan->plan, plan->job->options);
+    row.total_bytes = plan->plan.arena_bytes() + OverheadBytes(plans.gpus());
+    row.fits = plan->plan.arena_bytes() <= bytes;
+    HEARTH_ASSIGN_OR_RETURN(row.largest_micro_batch, plans.Largest(at, bytes));
+    row.step_seconds = TimeOfPlan(*plan, plans.gpus(), gpu, calibration).seconds;
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<Saving>> SavingsOf(VariedPlans& plans,
+                                              const Variation& as_is,
+                                              const GpuRow& gpu,
+                                              const Calibration& calibration) {
+  HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const before, plans.Get(as_is));
+  const StepTime time_before = TimeOfPlan(*before, plans.gpus(), gpu, calibration);
+  std::vector<Saving> rows;
+  for (const Try& one : TriesOf(plans, as_is, gpu)) {
+    const absl::StatusOr<const VariedPlan*> after = plans.Get(one.variation);
+    if (!after.ok()) {
+      continue;  // this job cannot have it: rules, or sizes that FP8 products cannot take
+    }
+    const int64_t saved = before->plan.arena_bytes() - (*after)->plan.arena_bytes();
+    if (saved <= 0) {
+      continue;
+    }
+    const StepTime time = TimeOfPlan(**after, plans.gpus(), gpu, calibration);
+    const bool known = time.known() && time_before.known();
+    rows.push_back({.change = one.change,
+                    .saved_bytes = saved,
+                    .time_ratio = known ? time.seconds / time_before.seconds : 0,
+                    .loss = Str(one.loss)});
+  }
+  for (const UnbuiltSaving& unbuilt : kUnbuilt) {
+    const int64_t saved = before->plan.ClassBytes(unbuilt.away);
+    if (saved > 0) {
+      rows.push_back(
+          {.change = unbuilt.change, .saved_bytes = saved, .built = false, .loss = kSameLoss});
+    }
+  }
+  return rows;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,121 @@
+#include "common/spec/feasibility/varied_plans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+
+VariedPlans::VariedPlans(v1::JobSpec job_spec, int gpus) : spec_(std::move(job_spec)), gpus_(gpus) {
+  spec_.mutable_resources()->set_device("cuda");
+  spec_.mutable_resources()->set_workers(gpus);
+  const int64_t sequence = spec_.data().sequence_length();
+  const int64_t own = spec_.batch().micro_batch_size();
+  const int64_t limit = own > 0 ? own : std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence);
+  if (spec_.batch().has_global_batch_tokens()) {
+    candidates_ = MicroBatchCandidates(spec_.batch().global_batch_tokens(), sequence, gpus, limit);
+  } else {
+    candidates_ = PowerOfTwoCandidates(sequence);
+    std::erase_if(candidates_, [&](int64_t size) { return size > limit; });
+  }
+  if (own > 0 && (candidates_.empty() || candidates_.front() != own)) {
+    candidates_.insert(candidates_.begin(), own);
+  }
+  const Recipe* const recipe = RecipeFor(spec_.precision());
+  const int64_t unit = recipe != nullptr ? recipe->extent_unit() : 1;
+  std::erase_if(candidates_, [&](int64_t size) { return size * sequence % unit != 0; });
+}
+
+Variation VariedPlans::AsIs() const {
+  return {.recipe = spec_.precision().recipe(),
+          .recompute = spec_.recompute(),
+          .kept = ChoiceOf(spec_),
+          .micro_batch = spec_.batch().micro_batch_size(),
+          .shards = Shards().front()};
+}
+
+std::vector<int> VariedPlans::Shards() const {
+  const std::string& choice = spec_.parallel().shard_optimizer();
+  if (gpus_ == 1 || choice == "off") {
+    return {1};
+  }
+  return choice == "on" ? std::vector<int>{gpus_} : std::vector<int>{1, gpus_};
+}
+
+absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {
+  const auto it = plans_.find(variation);
+  if (it != plans_.end()) {
+    return &it->second;
+  }
+  HEARTH_RETURN_IF_ERROR(Allowed(variation.kept));
+  VariedPlan made;
+  made.spec = WithChoice(spec_, variation.kept);
+  made.spec.mutable_precision()->set_recipe(variation.recipe);
+  made.spec.set_recompute(variation.recompute);
+  made.spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(variation.micro_batch));
+  HEARTH_ASSIGN_OR_RETURN(made.job, MakePlanInputs(made.spec, variation.micro_batch, /*threads=*/1,
+                                                   /*training=*/true, gpus_, variation.shards));
+  HEARTH_ASSIGN_OR_RETURN(made.plan, PlanTraining(made.job->options));
+  return &plans_.emplace(variation, std::move(made)).first->second;
+}
+
+const absl::Status& VariedPlans::Allowed(const StateChoice& choice) {
+  const auto [it, first] = allowed_.try_emplace(choice);
+  if (first && choice != ChoiceOf(spec_)) {
+    it->second = CheckChoice(spec_, choice);
+  }
+  return it->second;
+}
+
+absl::StatusOr<int64_t> VariedPlans::Arena(Variation variation, int64_t micro_batch) {
+  variation.micro_batch = micro_batch;
+  HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, Get(variation));
+  return plan->plan.arena_bytes();
+}
+
+absl::StatusOr<int64_t> VariedPlans::LargestCandidate(const Variation& variation, int64_t bytes) {
+  // The first that fits, by halving: larger batches take more.
+  size_t low = 0;
+  size_t high = candidates_.size();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    HEARTH_ASSIGN_OR_RETURN(const int64_t arena, Arena(variation, candidates_[middle]));
+    (arena <= bytes ? high : low) = arena <= bytes ? middle : middle + 1;
+  }
+  return low < candidates_.size() ? candidates_[low] : 0;
+}
+
+absl::StatusOr<int64_t> VariedPlans::Largest(const Variation& variation, int64_t bytes) {
+  // Batches of a length that the recipe's products can take.
+  const Recipe* const recipe = FindRecipe(variation.recipe);
+  int64_t unit = 1;
+  while (recipe != nullptr && unit * spec_.data().sequence_length() % recipe->extent_unit() != 0) {
+    ++unit;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const int64_t one, Arena(variation, unit));
+  if (one > bytes) {
+    return 0;
+  }
+  // Nearly a line in the batch: guesses along it close in on the last that fits.
+  constexpr int64_t kMost = int64_t{1} << 24;
+  int64_t low = 1;  // fits
+  int64_t low_bytes = one;
+  int64_t high = kMost;  // does not
+  int64_t guess = 9;
+  for (int tries = 0; tries < 16 && high > low + 1; ++tries) {
+    HEARTH_ASSIGN_OR_RETURN(const int64_t arena, Arena(variation, unit * guess));
+    const int64_t slope = std::max<int64_t>(1, (arena - low_bytes) / (guess - low));
+    if (arena <= bytes) {
+      low = guess;
+      low_bytes = arena;
+    } else {
+      high = guess;
+    }
+    guess = std::clamp(low + (bytes - low_bytes) / slope, low + 1, high - 1);
+  }
+  return unit * low;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,67 @@
+// Memory plans of variations of one job, each made once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/spec/feasibility/state_choice.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+// What a plan may change of a job.
+struct Variation {
+  std::string recipe;
+  std::string recompute;
+  StateChoice kept;
+  int64_t micro_batch = 1;
+  int shards = 1;
+
+  auto operator<=>(const Variation&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
+struct VariedPlan {
+  v1::JobSpec spec;
+  std::unique_ptr<PlanInputs> job;
+  TrainingPlan plan;
+};
+
+class VariedPlans {
+ public:
+  // `gpus` ranks on "cuda".
+  VariedPlans(v1::JobSpec job_spec, int gpus);
+
+  // The job as it is. `micro_batch` 0 where the job leaves it open.
+  Variation AsIs() const;
+  // Lives as long as this. Errors of CheckChoice, MakePlanInputs and PlanTraining.
+  absl::StatusOr<const VariedPlan*> Get(const Variation& variation);
+  // Micro-batches that the job's global batch allows on these GPUs, the largest first; at most the
+  // job's own, if it has one.
+  const std::vector<int64_t>& candidates() const { return candidates_; }
+  // The largest candidate that takes at most `bytes` of arena; 0 = none.
+  absl::StatusOr<int64_t> LargestCandidate(const Variation& variation, int64_t bytes);
+  // The largest of any size. The same.
+  absl::StatusOr<int64_t> Largest(const Variation& variation, int64_t bytes);
+  // Ways to divide the optimizer that the job allows, the preferred first.
+  std::vector<int> Shards() const;
+
+  const v1::JobSpec& spec() const { return spec_; }
+  int gpus() const { return gpus_; }
+
+ private:
+  const absl::Status& Allowed(const StateChoice& choice);
+  absl::StatusOr<int64_t> Arena(Variation variation, int64_t micro_batch);
+
+  v1::JobSpec spec_;
+  const int gpus_;
+  std::vector<int64_t> candidates_;
+  std::map<Variation, VariedPlan> plans_;
+  std::map<StateChoice, absl::Status> allowed_;  // what the rules say of each
+};
+
+}  // namespace hearth::spec

@@ -1,0 +1,224 @@
+#include "common/spec/gpus/gpus.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "common/formats/gpu_units.h"
+#include "common/spec/gpus/fact_reader.h"
+#include "common/spec/violations/names.h"
+#include "common/spec/violations/text.h"
+
+namespace hearth {
+extern const unsigned char gpus_yaml[];
+extern const std::size_t gpus_yaml_size;
+}  // namespace hearth
+
+namespace hearth::spec {
+namespace {
+
+constexpr std::string_view kFormatNames[kMatrixFormatCount] = {"bf16", "fp8", "fp8_block", "fp4"};
+constexpr int kOldest = 80;  // compute capability of the oldest GPU that Hearth runs on
+
+GpuRow ReadRow(const std::string& name, const YAML::Node& node, std::vector<std::string>& errors) {
+  FactReader facts(node, "gpus.yaml: " + name, errors);
+  GpuRow row;
+  row.name = name;
+  row.words = facts.Texts("words");
+  if (row.words.empty()) {
+    row.words = {name};
+  }
+  row.compute = static_cast<int>(std::lround(facts.Number("compute") * 10));
+  row.plan_only = facts.Text("plan_only");
+  row.memory_gb = facts.Needed("memory_gb");
+  row.memory_mib = facts.Number("memory_mib");
+  row.bandwidth = facts.Number("bandwidth_gbs") * 1e9;
+  for (int i = 0; i < kMatrixFormatCount; ++i) {
+    row.flops[i] = facts.Number(kFormatNames[i].data()) * 1e12;
+  }
+  row.link = facts.Text("link");
+  row.link_bytes = facts.Number("link_gbs") * 1e9;
+  row.power_watts = facts.Number("power_w");
+  row.price_usd = facts.Number("price_usd");
+  facts.RefuseOthers();
+  if ((row.compute == 0) == row.plan_only.empty()) {
+    errors.push_back(Text("gpus.yaml: ", name, ": either compute or plan_only"));
+  }
+  return row;
+}
+
+std::vector<GpuRow> ReadRows() {
+  std::vector<std::string> errors;
+  std::vector<GpuRow> rows;
+  const std::string_view text(reinterpret_cast<const char*>(gpus_yaml), gpus_yaml_size);
+  FactReader file(LoadFacts(text, "gpus.yaml", errors), "gpus.yaml", errors);
+  for (const auto& entry : file.Node("gpus")) {
+    rows.push_back(ReadRow(entry.first.Scalar(), entry.second, errors));
+  }
+  file.RefuseOthers();
+  // The table is part of the program, and a test reads it: a fault in it is ours.
+  for (const std::string& error : errors) {
+    std::fprintf(stderr, "%s\n", error.c_str());
+  }
+  if (!errors.empty() || rows.empty()) {
+    std::abort();
+  }
+  return rows;
+}
+
+bool InsideWord(std::string_view text, size_t at) {
+  return at < text.size() && absl::ascii_isalnum(static_cast<unsigned char>(text[at]));
+}
+
+// A GH200 is no H200.
+bool HasWord(std::string_view text, std::string_view word) {
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    if ((at == 0 || !InsideWord(text, at - 1)) && !InsideWord(text, at + word.size())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Lower case, letters and digits alone.
+std::string Folded(std::string_view text) {
+  std::string folded;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
+      folded += absl::ascii_tolower(static_cast<unsigned char>(c));
+    }
+  }
+  return folded;
+}
+
+// The only row that fits; nullptr when none or several do.
+template <typename Fits>
+const GpuRow* OnlyGpu(Fits fits) {
+  const GpuRow* found = nullptr;
+  for (const GpuRow& row : Gpus()) {
+    if (fits(Folded(row.name))) {
+      if (found != nullptr) {
+        return nullptr;
+      }
+      found = &row;
+    }
+  }
+  return found;
+}
+
+MatrixFormat FormatOf(const Recipe& recipe) {
+  if (!recipe.quantised()) {
+    return MatrixFormat::kBf16;
+  }
+  if (recipe.tensor_scaled()) {
+    return MatrixFormat::kFp8;
+  }
+  return recipe.Any([](const Operand& o) { return DTypeBits(o.dtype) < 8; })
+             ? MatrixFormat::kFp4Block
+             : MatrixFormat::kFp8Block;
+}
+
+}  // namespace
+
+std::string_view MatrixFormatName(MatrixFormat format) {
+  return kFormatNames[static_cast<int>(format)];
+}
+
+std::vector<std::string_view> MatrixFormatNames() {
+  return {std::begin(kFormatNames), std::end(kFormatNames)};
+}
+
+int64_t GpuRow::memory_bytes() const {
+  return static_cast<int64_t>(memory_mib > 0 ? memory_mib * (1 << 20) : memory_gb * 1e9);
+}
+
+absl::Span<const GpuRow> Gpus() {
+  static const auto& rows = *new std::vector<GpuRow>(ReadRows());
+  return rows;
+}
+
+const GpuRow* FindGpu(std::string_view name) {
+  const GpuRow* found = nullptr;
+  size_t most = 0;
+  for (const GpuRow& row : Gpus()) {
+    size_t letters = 0;
+    for (const std::string& word : row.words) {
+      letters += word.size();
+    }
+    // The most letters win: of two names that fit, one is part of the other.
+    if (letters > most && std::all_of(row.words.begin(), row.words.end(),
+                                      [&](const auto& word) { return HasWord(name, word); })) {
+      found = &row;
+      most = letters;
+    }
+  }
+  return found;
+}
+
+absl::StatusOr<const GpuRow*> GpuByName(std::string_view name) {
+  const std::string wanted = Folded(name);
+  if (!wanted.empty()) {
+    const GpuRow* found = OnlyGpu([&](const std::string& row) { return row == wanted; });
+    if (found == nullptr) {
+      // People leave the first words out: "5090" for "RTX 5090".
+      found = OnlyGpu([&](const std::string& row) {
+        return row.size() > wanted.size() && row.ends_with(wanted);
+      });
+    }
+    found = found == nullptr ? FindGpu(name) : found;
+    if (found != nullptr) {
+      return found;
+    }
+  }
+  std::vector<std::string_view> names;
+  for (const GpuRow& row : Gpus()) {
+    names.push_back(row.name);
+  }
+  return absl::InvalidArgumentError(UnknownNameText(name, "known GPU", names));
+}
+
+RecipeOnGpu RecipeOn(const GpuRow& gpu, const Recipe& recipe) {
+  const MatrixFormat format = FormatOf(recipe);
+  if (!gpu.plan_only.empty()) {
+    return {Execution::kNone, format, gpu.plan_only};
+  }
+  const std::string capability = Text(gpu.compute / 10, '.', gpu.compute % 10);
+  if (gpu.compute < kOldest) {
+    return {Execution::kNone, format, Text("compute capability ", capability, " is below 8.0")};
+  }
+  const std::optional<MatrixFormat> units = UnitsFor(recipe, gpu.compute);
+  if (units.has_value() && (!recipe.column_scales() || gpu.Flops(*units) > 0)) {
+    return {Execution::kNative, *units, ""};
+  }
+  if (recipe.tensor_scaled()) {
+    return {Execution::kNone, format, Text("compute capability ", capability, " has no FP8 units")};
+  }
+  return {
+      Execution::kEmulated, MatrixFormat::kBf16,
+      Text("compute capability ", capability, " has no units for it: its products run in BF16")};
+}
+
+std::optional<MatrixFormat> UnitsFor(const Recipe& recipe, int compute) {
+  const MatrixFormat format = FormatOf(recipe);
+  if (recipe.tensor_scaled()) {
+    if (!formats::HasFp8Units(compute)) {
+      return std::nullopt;
+    }
+    return formats::MultipliesFp8InBlockUnits(compute) ? MatrixFormat::kFp8Block : format;
+  }
+  const bool lacks = recipe.column_scales() && recipe.Any([compute](const Operand& o) {
+    return !formats::HasBlockUnits(compute, formats::RowOf(o.layout));
+  });
+  return lacks ? std::nullopt : std::optional(format);
+}
+
+int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size) {
+  return device == "cuda" ? memory_bytes - OverheadBytes(world_size) : memory_bytes;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,216 @@
+#include "common/spec/plan/plan_inputs.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/spec/model/dtype_alias.h"
+#include "common/spec/model/model_shape.h"
+#include "common/spec/optimizer/average_state.h"
+#include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/plan/parameter_table.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+
+namespace {
+
+absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, int64_t tokens) {
+  const int64_t unit = recipe.extent_unit();
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"model.hidden", shape.hidden},
+      {"model.heads * head_dim", shape.q_width()},
+      {"(model.heads + 2 kv_heads) * head_dim", shape.qkv_width()},
+      {"model.ffn_hidden", shape.ffn_hidden},
+      {"micro_batch_size * sequence_length", tokens},
+  };
+  for (const auto& [name, size] : sizes) {
+    if (size % unit != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "precision.recipe: ", absl::string_view(recipe.name.data(), recipe.name.size()),
+          " needs ", name, " to be a multiple of ", unit, ", not ", size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Whether the plan with this many shards fits; with `micro_batch` 0, whether any batch does.
+absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
+                          int world_size,
+                          int threads,
+                          int64_t memory_bytes,
+                          int64_t micro_batch,
+                          int shards) {
+  // Only lack of memory means "does not fit"; any other error is the job's and must be shown.
+  if (micro_batch <= 0) {
+    const absl::StatusOr<int64_t> chosen =
+        ResolveMicroBatch(job_spec, world_size, threads, memory_bytes, shards);
+    if (absl::IsResourceExhausted(chosen.status())) {
+      return false;
+    }
+    HEARTH_RETURN_IF_ERROR(chosen.status());
+    micro_batch = *chosen;
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<PlanInputs> inputs,
+      MakePlanInputs(job_spec, micro_batch, threads, /*training=*/true, world_size, shards));
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(inputs->options));
+  return plan.arena_bytes() <= memory_bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& job_spec,
+                                                           int64_t micro_batch,
+                                                           int threads,
+                                                           bool training,
+                                                           int world_size,
+                                                           int shards) {
+  auto inputs = std::make_unique<PlanInputs>();
+  TrainingPlanOptions& options = inputs->options;
+  options.recipe = RecipeFor(job_spec.precision());
+  inputs->optimizer = FindOptimizer(job_spec.optimizer().name());
+  if (options.recipe == nullptr || inputs->optimizer == nullptr) {
+    return absl::InvalidArgumentError("precision.recipe or optimizer.name is not in its table");
+  }
+  const std::string refusal =
+      RecipeRefusal(*options.recipe, job_spec.resources().device(), job_spec.precision().emulate());
+  if (!refusal.empty()) {
+    return absl::UnimplementedError(absl::StrCat("precision.recipe: ", refusal));
+  }
+  if (!ParseRecompute(job_spec.recompute(), options.recompute)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recompute: no level named \"", job_spec.recompute(), "\""));
+  }
+  options.sequence_length = job_spec.data().sequence_length();
+  HEARTH_ASSIGN_OR_RETURN(options.shape,
+                          ResolveModelShape(job_spec.model(), options.sequence_length));
+  ParameterFormats formats = options.recipe->parameters;
+  if (job_spec.gradients().has_dtype() &&
+      !ParseDType(job_spec.gradients().dtype(), formats.gradient)) {
+    return absl::InvalidArgumentError("gradients.dtype: not a number format");
+  }
+  const StateFormatRow* const state_format = FindStateFormat(
+      job_spec.optimizer().has_state() ? job_spec.optimizer().state() : StateFormatRows()[0].name);
+  if (state_format == nullptr) {
+    return absl::InvalidArgumentError("optimizer.state is not in its table");
+  }
+  if (KeepsNoMasters(job_spec)) {
+    formats.master = formats.storage;
+  }
+  inputs->table = BuildParameterTable(options.shape, formats, inputs->optimizer, state_format);
+  if (job_spec.train().ema() > 0) {
+    AddAverageState(inputs->table);
+  }
+  options.table = &inputs->table;
+  // Inference reads plain weights, so block sizes bind training only.
+  if (training) {
+    HEARTH_RETURN_IF_ERROR(
+        CheckQuantisedSizes(options.shape, *options.recipe, micro_batch * options.sequence_length));
+    options.precision =
+        ResolvePrecision(job_spec, *options.recipe, static_cast<int>(options.shape.layers));
+  }
+  // On CPUs narrow formats are stored widened to fp32; a GPU stores each in its own size.
+  if (job_spec.resources().device() == "cuda") {
+    options.wide_bytes = 0;
+  }
+  options.micro_batch = micro_batch;
+  options.threads = threads;
+  options.training = training;
+  options.scores = job_spec.train().evaluations_size() > 0;
+  options.world_size = world_size;
+  options.shards = shards;
+  options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
+  // Gradients travel in the format they are kept in unless the job says otherwise.
+  options.reduce_dtype = formats.gradient;
+  if (job_spec.gradients().has_reduce_dtype() &&
+      !ParseDType(job_spec.gradients().reduce_dtype(), options.reduce_dtype)) {
+    return absl::InvalidArgumentError("gradients.reduce_dtype: not a number format");
+  }
+  return inputs;
+}
+
+absl::StatusOr<int64_t> ResolveMicroBatch(
+    const v1::JobSpec& job_spec, int world_size, int threads, int64_t memory_bytes, int shards) {
+  if (job_spec.batch().micro_batch_size() > 0) {
+    return job_spec.batch().micro_batch_size();
+  }
+  const int64_t sequence_length = job_spec.data().sequence_length();
+  const int64_t limit = std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence_length);
+  std::vector<int64_t> candidates =
+      job_spec.batch().has_global_batch_tokens()
+          ? MicroBatchCandidates(job_spec.batch().global_batch_tokens(), sequence_length,
+                                 world_size, limit)
+          : PowerOfTwoCandidates(sequence_length);
+  // The recipe's products may need several sequences where they are short.
+  const Recipe* const recipe = RecipeFor(job_spec.precision());
+  const int64_t unit = recipe != nullptr ? recipe->extent_unit() : 1;
+  std::erase_if(candidates, [&](int64_t size) { return size * sequence_length % unit != 0; });
+  // The plan of the smallest batch is the base; ChooseMicroBatch tries the candidates on it, the
+  // largest first.
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<PlanInputs> inputs,
+      MakePlanInputs(job_spec, candidates.empty() ? 1 : candidates.back(), threads,
+                     /*training=*/true, world_size, shards));
+  return ChooseMicroBatch(inputs->options, memory_bytes, candidates);
+}
+
+absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
+                                  int world_size,
+                                  int threads,
+                                  int64_t memory_bytes,
+                                  int64_t micro_batch) {
+  const std::string& choice = job_spec.parallel().shard_optimizer();
+  if (world_size <= 1 || choice == "off") {
+    return 1;
+  }
+  if (choice == "on") {
+    return world_size;
+  }
+  // "auto" divides only where it must: a whole optimizer needs no gather of weights. Where neither
+  // fits, the whole one stays, so that the error speaks of the plainer plan.
+  HEARTH_ASSIGN_OR_RETURN(const bool whole_fits,
+                          Fits(job_spec, world_size, threads, memory_bytes, micro_batch, 1));
+  if (whole_fits) {
+    return 1;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool sharded_fits, Fits(job_spec, world_size, threads, memory_bytes,
+                                                        micro_batch, world_size));
+  return sharded_fits ? world_size : 1;
+}
+
+absl::StatusOr<std::string> DescribeSharding(
+    const v1::JobSpec& job_spec, int world_size, int threads, int64_t micro_batch, int shards) {
+  if (world_size <= 1) {
+    return std::string();
+  }
+  std::string bytes[2];
+  for (const bool divided : {false, true}) {
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<PlanInputs> inputs,
+                            MakePlanInputs(job_spec, micro_batch, threads, /*training=*/true,
+                                           world_size, divided ? world_size : 1));
+    HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(inputs->options));
+    bytes[divided] = FormatBytes(plan.arena_bytes());
+  }
+  return shards > 1 ? absl::StrCat("optimizer state is divided among ", shards,
+                                   " ranks: ", bytes[1], " a rank instead of ", bytes[0], "\n")
+                    : absl::StrCat("optimizer state is whole on each of ", world_size,
+                                   " ranks; with parallel.shard_optimizer: on a rank would need ",
+                                   bytes[1], " instead of ", bytes[0], "\n");
+}
+
+absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,
+                                           int64_t micro_batch,
+                                           int world_size) {
+  const int64_t sequence_length = job_spec.data().sequence_length();
+  const int64_t tokens =
+      job_spec.batch().has_global_batch_tokens()
+          ? job_spec.batch().global_batch_tokens()
+          : micro_batch * sequence_length * std::max(1, job_spec.resources().workers());
+  return MakeBatchPlan(tokens, micro_batch, sequence_length, world_size);
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,21 @@
+// What is wrong with a spec, field by field, and the status that says so.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace hearth::spec {
+
+struct FieldViolation {
+  std::string field;        // path as in the job file, e.g. "model.kv_heads"
+  std::string description;  // a sentence, with the value and what would be right
+};
+
+// kInvalidArgument whose text lists all violations, one a line "field: description", with the
+// violations as a google.rpc.BadRequest payload (type URL
+// "type.googleapis.com/google.rpc.BadRequest"). OK when there are none.
+absl::Status ViolationsToStatus(const std::vector<FieldViolation>& violations);
+
+}  // namespace hearth::spec

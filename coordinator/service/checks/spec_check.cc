@@ -1,0 +1,314 @@
+#include "coordinator/service/checks/spec_check.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/rpc/grpc_status.h"
+#include "common/spec/fields/idle.h"
+#include "common/spec/gpus/gpus.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "common/spec/resolve/resolve.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace hearth::coordinator {
+namespace {
+
+bool IsOnline(v1::WorkerState state) {
+  return state == v1::WORKER_STATE_IDLE || state == v1::WORKER_STATE_BUSY;
+}
+
+bool Suits(const v1::Worker& worker, const v1::JobSpec& spec) {
+  if (worker.device().kind() != spec.resources().device()) {
+    return false;
+  }
+  for (const auto& [key, value] : spec.resources().selector()) {
+    const auto found = worker.labels().find(key);
+    if (found == worker.labels().end() || found->second != value) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// `spec` completed with what `other` knows of the same paths; unchanged if that does not fit it.
+v1::JobSpec CompletedAs(const v1::JobSpec& spec, const v1::JobSpec& other) {
+  if (spec.model().has_vocab() || !other.model().has_vocab()) {
+    return spec;
+  }
+  v1::JobSpec completed = spec;
+  spec::DataFacts facts;
+  facts.vocab = other.model().vocab();
+  std::vector<spec::FieldViolation> violations;
+  spec::ResolveWithFacts(completed, facts, spec.model().has_from() ? &other.model() : nullptr,
+                         violations);
+  return violations.empty() ? completed : spec;
+}
+
+// The most that a rank may get.
+struct Largest {
+  std::string who;           // "the largest worker that the job may run on (w1)"
+  int64_t memory_bytes = 0;  // of its device, all of it
+  int threads = 1;
+};
+
+// Bytes; no device has more. A job that needs more is refused even before there is any worker.
+constexpr int64_t kLargestGpuBytes = int64_t{512} << 30;  // twice the largest GPU of today
+constexpr int64_t kLargestHostBytes = int64_t{64} << 40;  // twice the largest host of today
+constexpr int kLeastVocab = 2;  // while the datasets have not been asked for theirs
+
+// Whether a gang of `ranks` fits into what each of them may take.
+absl::Status CheckGang(const v1::JobSpec& spec, const Largest& largest, int ranks) {
+  const int64_t memory =
+      spec::PlannableBytes(spec.resources().device(), largest.memory_bytes, ranks);
+  const int threads =
+      spec.resources().threads() > 0 ? spec.resources().threads() : std::max(1, largest.threads);
+  const int wanted = spec.resources().workers();
+  const std::string of_fewer =
+      ranks == wanted
+          ? ""
+          : absl::StrCat(" when ", ranks, " of ", wanted,
+                         " workers are left (resources.min_workers), where optimizer state is "
+                         "divided among fewer");
+  HEARTH_ASSIGN_OR_RETURN(const int shards, spec::ResolveShards(spec, ranks, threads, memory,
+                                                                spec.batch().micro_batch_size()));
+  const absl::StatusOr<int64_t> micro_batch =
+      spec::ResolveMicroBatch(spec, ranks, threads, memory, shards);
+  if (!micro_batch.ok()) {
+    return of_fewer.empty() ? micro_batch.status()
+                            : absl::Status(micro_batch.status().code(),
+                                           absl::StrCat(micro_batch.status().message(), of_fewer));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> plan,
+                          spec::MakeJobPlan(spec, *micro_batch, threads, true, ranks, shards));
+  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(plan->options));
+  if (memory_plan.arena_bytes() <= memory) {
+    return absl::OkStatus();
+  }
+  return rpc::MakeError(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("batch.micro_batch_size ", *micro_batch, " needs ",
+                   FormatBytes(memory_plan.arena_bytes()), " a worker", of_fewer, ", ", largest.who,
+                   " has ", FormatBytes(memory), " for it; a smaller one or \"auto\"",
+                   of_fewer.empty() ? "" : ", or more min_workers,", " may fit"),
+      "DOES_NOT_FIT");
+}
+
+// With all of resources.workers and with min_workers alone.
+absl::Status CheckGangs(const v1::JobSpec& spec, const Largest& largest) {
+  HEARTH_RETURN_IF_ERROR(CheckGang(spec, largest, spec.resources().workers()));
+  const int fewest = spec.resources().min_workers();
+  return fewest > 0 && fewest < spec.resources().workers() ? CheckGang(spec, largest, fewest)
+                                                           : absl::OkStatus();
+}
+
+// The largest of those online that the job may run on; nothing when there is none.
+std::optional<Largest> LargestOf(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
+  const v1::Worker* largest = nullptr;
+  for (const WorkerPtr& worker : workers) {
+    if (IsOnline(worker->state()) && Suits(*worker, spec) && worker->device().memory_bytes() > 0 &&
+        (largest == nullptr ||
+         worker->device().memory_bytes() > largest->device().memory_bytes())) {
+      largest = worker.get();
+    }
+  }
+  if (largest == nullptr) {
+    return std::nullopt;
+  }
+  return Largest{
+      absl::StrCat("the largest worker that the job may run on (", largest->worker_id(), ")"),
+      largest->device().memory_bytes(), largest->device().threads()};
+}
+
+bool IsPlanned(SpecChecker::Origin origin) {
+  return origin == SpecChecker::Origin::kPlanned || origin == SpecChecker::Origin::kPlannedByViewer;
+}
+
+}  // namespace
+
+std::vector<std::string> PathsOf(const v1::JobSpec& spec) {
+  std::vector<std::string> paths;
+  for (const v1::DataSource& source : spec.data().train()) {
+    paths.push_back(source.path());
+  }
+  for (const v1::DataSource& source : spec.data().validation()) {
+    paths.push_back(source.path());
+  }
+  if (!spec.model().from().empty()) {
+    paths.push_back(spec.model().from());
+  }
+  return paths;
+}
+
+absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths) {
+  std::vector<spec::FieldViolation> violations;
+  spec::DataFacts facts;
+  const v1::ModelSpec* from_model = nullptr;
+  const int train = spec.data().train_size();
+  const int validation = spec.data().validation_size();
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const int n = static_cast<int>(i);
+    const v1::PathInfo& info = paths[i];
+    const bool is_model = n >= train + validation;
+    const std::string field = is_model    ? "model.from"
+                              : n < train ? absl::StrCat("data.train[", n, "].path")
+                                          : absl::StrCat("data.validation[", n - train, "].path");
+    if (!info.error().empty()) {
+      violations.push_back({field, absl::StrCat(info.path(), ": ", info.error())});
+    } else if (is_model != (info.kind() == "model")) {
+      violations.push_back(
+          {field, absl::StrCat(info.path(),
+                               is_model ? " is not a model folder but " : " is not a dataset but ",
+                               info.kind())});
+    } else if (is_model) {
+      from_model = &info.model();
+      facts.model = spec::PathTokenizer{field, info.path(), info.vocab(), info.tokenizer()};
+    } else {
+      facts.datasets.push_back({field, info.path(), info.vocab(), info.tokenizer()});
+      if (!info.loss_mask()) {
+        facts.without_mask.push_back({field, info.path()});
+      }
+      facts.vocab = std::max(facts.vocab, info.vocab());
+      facts.train_tokens += n < train ? info.tokens() : 0;
+    }
+  }
+  if (violations.empty()) {
+    spec::ResolveWithFacts(spec, facts, from_model, violations);
+  }
+  return spec::ViolationsToStatus(violations);
+}
+
+std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobSpec& submitted) {
+  std::string differences;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(CompletedAs(kept, submitted), CompletedAs(submitted, kept))) {
+    return {};
+  }
+  return absl::StrSplit(differences, '\n', absl::SkipEmpty());
+}
+
+absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
+  const std::optional<Largest> largest = LargestOf(spec, workers);
+  return largest.has_value() && spec.model().vocab() != 0 ? CheckGangs(spec, *largest)
+                                                          : absl::OkStatus();
+}
+
+absl::Status CheckMemoryUnseen(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
+  if (spec.model().has_from()) {
+    return absl::OkStatus();  // the model's size is in the folder
+  }
+  v1::JobSpec least = spec;
+  if (least.model().vocab() == 0) {
+    least.mutable_model()->set_vocab(kLeastVocab);
+  }
+  const bool cuda = spec.resources().device() == "cuda";
+  const Largest any = {absl::StrCat("the largest ", cuda ? "GPU" : "host", " known"),
+                       cuda ? kLargestGpuBytes : kLargestHostBytes, 1};
+  const absl::Status status = CheckGangs(least, LargestOf(spec, workers).value_or(any));
+  // What else is wrong is said when the spec is complete.
+  return absl::IsResourceExhausted(status) ? status : absl::OkStatus();
+}
+
+CheckedSpec SpecChecker::Unseen(v1::JobSpec spec, Origin origin, absl::string_view why) const {
+  CheckedSpec result;
+  result.status =
+      IsPlanned(origin)
+          ? rpc::MakeError(absl::StatusCode::kFailedPrecondition,
+                           absl::StrCat("a plan needs what a worker sees in the job's paths: ", why,
+                                        "; with model.vocab, or a preset that has one, and without "
+                                        "model.from it needs none"),
+                           "PATHS_NOT_SEEN")
+          : CheckMemoryUnseen(spec, view_.Workers());
+  result.spec = std::move(spec);
+  result.warnings.push_back(
+      absl::StrCat("paths not checked: ", why, "; they will be checked before the job starts"));
+  return result;
+}
+
+CheckedSpec SpecChecker::Complete(v1::JobSpec spec,
+                                  Origin origin,
+                                  const std::vector<v1::PathInfo>& paths) const {
+  CheckedSpec result;
+  result.status = ApplyFacts(spec, paths);
+  if (result.status.ok() && !IsPlanned(origin)) {
+    result.status = CheckMemory(spec, view_.Workers());
+  }
+  result.spec = std::move(spec);
+  result.paths_checked = true;
+  return result;
+}
+
+void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
+  std::vector<spec::FieldViolation> violations;
+  if (origin == Origin::kStored) {
+    spec::Resolve(spec, violations);
+  } else {
+    spec::ResolveSubmitted(spec, violations);
+  }
+  if (!violations.empty()) {
+    return done({spec::ViolationsToStatus(violations), std::move(spec), false, {}});
+  }
+  if (IsPlanned(origin) && spec.model().has_vocab() && !spec.model().has_from()) {
+    spec::ResolveWithFacts(spec, spec::DataFacts(), nullptr, violations);
+    return done({spec::ViolationsToStatus(violations), std::move(spec), false, {}});
+  }
+  if (origin == Origin::kPlannedByViewer) {
+    return done(Unseen(std::move(spec), origin, "a viewer may not ask workers"));
+  }
+  std::vector<std::string> paths = PathsOf(spec);
+  const std::string scope = Inspector::Scope(spec);
+  std::vector<v1::PathInfo> known;
+  if (inspector_.Cached(scope, paths, known)) {
+    return done(Complete(std::move(spec), origin, known));
+  }
+  const std::vector<WorkerPtr> workers = view_.Workers();
+  const bool any = std::any_of(workers.begin(), workers.end(), [&spec](const WorkerPtr& worker) {
+    return IsOnline(worker->state()) && Suits(*worker, spec);
+  });
+  const std::string no_worker =
+      absl::StrCat("no worker with device ", spec.resources().device(), " is online");
+  if (!any) {
+    return done(Unseen(std::move(spec), origin, no_worker));
+  }
+  // Only the loop knows which stream a worker has now.
+  loop_.Query([this, spec = std::move(spec), paths = std::move(paths), scope, no_worker, origin,
+               done = std::move(done)](const Core* core) mutable {
+    const auto eligible = core == nullptr ? std::nullopt : core->FindInspector(spec);
+    if (!eligible.has_value()) {
+      return done(Unseen(std::move(spec), origin, no_worker));
+    }
+    inspector_.Inspect(eligible->connection_id, scope, std::move(paths),
+                       [this, spec = std::move(spec), origin, done = std::move(done)](
+                           absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
+                         if (!answers.ok()) {
+                           return done(Unseen(std::move(spec), origin, answers.status().message()));
+                         }
+                         done(Complete(std::move(spec), origin, *answers));
+                       });
+  });
+}
+
+void SpecChecker::Inspect(const InspectionRequest& request) {
+  inspector_.Inspect(request.connection_id, Inspector::Scope(request.spec), PathsOf(request.spec),
+                     [this, job_id = request.job_id, etag = request.etag, spec = request.spec](
+                         absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
+                       InspectionDone command;
+                       command.job_id = job_id;
+                       command.etag = etag;
+                       if (answers.ok()) {
+                         CheckedSpec checked = Complete(std::move(spec), Origin::kStored, *answers);
+                         command.status = checked.status;
+                         command.spec = std::move(checked.spec);
+                       } else {
+                         command.status = answers.status();
+                       }
+                       loop_.PostFromAgent(std::move(command), nullptr);
+                     });
+}
+
+}  // namespace hearth::coordinator

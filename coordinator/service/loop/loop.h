@@ -1,0 +1,144 @@
+// The event loop: the one thread that owns the core. It takes commands from a bounded queue,
+// applies as many as are waiting (up to a limit), makes their effects durable in ONE commit, and
+// only then lets anybody know: view and metrics, then replies, then messages to agents.
+//
+// When a commit fails, core and disk no longer agree. The loop then answers every command of the
+// batch with the error, stops for good and calls `on_fatal`: the process is to end, with its
+// message, and to start again from the disk. Workers train on meanwhile.
+//
+// Scheduling happens in Tick alone and costs time in proportion to the queue. The loop gives it at
+// most about a fifth of its time: with a few jobs every batch is scheduled at once, with tens of
+// thousands waiting a plan is made several times a second.
+//
+// To keep a filling disk from failing a commit, commands that need the disk
+// (CommandRow::needs_disk) are refused with RESOURCE_EXHAUSTED, unapplied, while less than
+// `min_free_bytes` are free.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/time/clock.h"
+#include "coordinator/core/core.h"
+#include "coordinator/service/agents/agent_hub.h"
+#include "coordinator/service/agents/inspector.h"
+#include "coordinator/service/metrics/coordinator_metrics.h"
+#include "coordinator/service/view/view.h"
+#include "coordinator/store/store.h"
+
+namespace hearth::coordinator {
+
+struct LoopOptions {
+  CoreOptions core;        // generation is taken from the store
+  size_t batch_max = 512;  // commands a commit
+  size_t queue_max =
+      8192;  // waiting commands of users; agents are limited by their streams' flow control
+  int64_t min_free_bytes = 16 << 20;
+};
+
+class Loop {
+ public:
+  // Called on the loop's thread after the commit, or at once on the caller's when the command is
+  // refused unseen.
+  using Done = std::function<void(const Reply&)>;
+  // Answers Effects::inspections; called on the loop's thread, must not block.
+  using Inspect = std::function<void(const InspectionRequest&)>;
+
+  // All references outlive the loop. Restores the core from `state` and fills `view`.
+  Loop(const LoopOptions& options,
+       Clock& clock,
+       Store& store,
+       const LoadedState& state,
+       View& view,
+       AgentHub& hub,
+       Inspector& inspector,
+       CoordinatorMetrics& metrics);
+  ~Loop();
+
+  // Called on the loop's thread, must not block: before a command that somebody asked for is
+  // applied, with its target if that is a job. An error is the answer, and nothing is applied.
+  using Recheck = std::function<absl::Status(const Origin&, const v1::JobRecord*)>;
+
+  // `on_turn` is called on the loop's thread at least once a second; it must not block.
+  void Start(Inspect inspect,
+             std::function<void(const absl::Status&)> on_fatal,
+             std::function<void()> on_turn = nullptr,
+             Recheck recheck = nullptr);
+  // Finishes what is queued, refuses what comes later, and joins the thread.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Thread-safe. UNAVAILABLE when stopping or full.
+  void Post(Command command, Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Thread-safe. Agents' commands: never refused for fullness.
+  void PostFromAgent(Command command, Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Thread-safe. Puts a call that was refused for who made it into the audit log. `left_out`: how
+  // many before it were not written down. Dropped when the queue is full.
+  void NoteRefusal(const Origin& origin, const absl::Status& status, int64_t left_out)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Thread-safe. Puts a call that the core has no command for into the audit log. Dropped when the
+  // queue is full.
+  void NoteCall(const Origin& origin, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_) {
+    NoteRefusal(origin, outcome, 0);
+  }
+  // Thread-safe. Runs `query` between two batches; null when the loop has stopped.
+  void Query(std::function<void(const Core*)> query) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Item {
+    Command command;
+    Done done;
+    std::function<void(const Core*)> query;
+    std::optional<v1::AuditRecord> refusal;
+  };
+
+  void Run();
+  bool WaitForWork() ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<Item> TakeBatch() ABSL_LOCKS_EXCLUDED(mu_);
+  void Process(std::vector<Item> items);
+  Effects Apply(const Command& command);
+  Effects AuditOf(v1::AuditRecord record);
+  absl::Status DiskFull(int64_t free_bytes) const;
+  void Enqueue(Item item, bool limited) ABSL_LOCKS_EXCLUDED(mu_);
+  void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  void LetKnow(std::vector<Effects>& effects);
+  void NameUnknownTasks(const Command& command) const;
+  // When the next Tick is due and allowed.
+  absl::Duration NextTick() const { return std::max(core_.NextDeadline(), tick_allowed_); }
+  Now ReadClock();
+  bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
+
+  const LoopOptions options_;
+  Clock& clock_;
+  Store& store_;
+  View& view_;
+  AgentHub& hub_;
+  Inspector& inspector_;
+  CoordinatorMetrics& metrics_;
+  Inspect inspect_;
+  std::function<void(const absl::Status&)> on_fatal_;
+  std::function<void()> on_turn_;
+  Recheck recheck_;
+  int64_t last_audit_;  // number of the newest record; of the loop's thread
+  Core core_;           // of the loop's thread once started
+  absl::Duration tick_allowed_ = -absl::InfiniteDuration();
+  std::deque<Item>
+      held_back_;  // of the loop's thread: the rest of a batch that a deletion cut short
+  std::thread thread_;
+
+  absl::Mutex mu_;
+  std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,433 @@
+// `compare`: one job, once in each recipe, one after another, each in a process of its own, so that
+// memory and CUDA's state are the run's alone.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/base/system.h"
+#include "common/config/config.h"
+#include "common/io/env.h"
+#include "common/spec/recipe/trial_recipes.h"
+#include "common/spec/resolve/resolve.h"
+#include "common/time/clock.h"
+#include "google/protobuf/util/json_util.h"
+#include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/cli/compare/compare.h"
+#include "worker/trainer/cli/verbs.h"
+#include "worker/trainer/exit_codes.h"
+#include "worker/trainer/guard/recipe_trial.h"
+#include "worker/trainer/link/link.h"
+
+namespace hearth::trainer {
+namespace {
+
+constexpr absl::Duration kProgressPeriod = absl::Seconds(2);
+
+// The run under way, 0 = none, and whether a signal came. Runs are in a process group of their own:
+// a terminal's Ctrl-C comes here alone and is passed on once.
+std::atomic<pid_t> g_run{0};
+std::atomic<bool> g_stop{false};
+static_assert(std::atomic<pid_t>::is_always_lock_free, "signal handlers must not lock");
+
+extern "C" void PassOn(int signal) {
+  g_stop = true;
+  if (const pid_t run = g_run; run > 0) {
+    kill(run, signal);
+  }
+}
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+void InstallHandlers() {
+  g_stop = false;
+  struct sigaction action = {};
+  action.sa_handler = &PassOn;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+std::string OneLine(absl::string_view text) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
+    lines.emplace_back(absl::StripAsciiWhitespace(line));
+  }
+  return absl::StrJoin(lines, "; ");
+}
+
+struct ProcessEnd {
+  int status = 0;         // waitpid's
+  std::string last_line;  // of its output
+};
+
+// Runs the program with the arguments until it ends; each line that it prints goes to `line`.
+template <typename OnLine>
+absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const OnLine& line) {
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) {
+    argv.push_back(argument.data());
+  }
+  argv.push_back(nullptr);
+  int ends[2];
+  if (pipe(ends) != 0) {
+    return absl::InternalError(absl::StrCat("pipe: ", ErrnoText(errno)));
+  }
+  const sigset_t stop = StopSignals();
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &stop, &before);  // none may come while the child is not known yet
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    setpgid(0, 0);
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (DieWithParent(parent).ok()) {
+      execv(argv[0], argv.data());
+    }
+    _exit(127);
+  }
+  std::FILE* const output = child > 0 ? fdopen(ends[0], "r") : nullptr;
+  const int error = errno;
+  g_run = output == nullptr ? 0 : child;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  close(ends[1]);
+  if (output == nullptr) {
+    close(ends[0]);
+    if (child > 0) {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    }
+    return absl::InternalError(absl::StrCat(arguments[0], ": ", ErrnoText(error)));
+  }
+  ProcessEnd end;
+  char* buffer = nullptr;
+  size_t capacity = 0;
+  for (ssize_t length; (length = getline(&buffer, &capacity, output)) > 0;) {
+    end.last_line.assign(buffer, static_cast<size_t>(length));
+    while (!end.last_line.empty() && end.last_line.back() == '\n') {
+      end.last_line.pop_back();
+    }
+    line(end.last_line);
+  }
+  std::free(buffer);
+  std::fclose(output);
+  // The child's end of the pipe is closed: it is gone, or about to be. From here its id may become
+  // another's.
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  while (waitpid(child, &end.status, 0) < 0 && errno == EINTR) {
+  }
+  g_run = 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return end;
+}
+
+class Compare {
+ public:
+  explicit Compare(const CompareOptions& options) : options_(options) {}
+
+  absl::Status Run();
+  const Comparison& comparison() const { return comparison_; }
+  bool stopped() const { return stopped_; }
+
+ private:
+  absl::Status Prepare();
+  // An earlier comparison of the same job is continued. kAlreadyExists: the files are of another
+  // job.
+  absl::Status RunRecipe(ComparedRun& run);
+  absl::Status StartRun(const std::string& folder, const std::string& job_file, ComparedRun& run);
+  // State and problem, by what the process left.
+  void Judge(const std::string& folder, const ProcessEnd& end, ComparedRun& run);
+  void ReadNumbers(const std::string& folder, ComparedRun& run);
+  // What must be the same for all, as the first run resolved it.
+  void FixBatch(const ComparedRun& first);
+  // How to fit the schedule into the steps, to follow what it was refused with; "" if it was not.
+  std::string ScheduleHint(const std::vector<spec::FieldViolation>& violations) const;
+  absl::Status Write();
+  void Say(const std::string& text) const {
+    if (!options_.quiet) {
+      std::fprintf(stderr, "%s\n", text.c_str());
+    }
+  }
+
+  const CompareOptions& options_;
+  Env& env_ = Env::Real();
+  v1::JobSpec job_;  // not resolved: each recipe has defaults of its own
+  std::string out_;
+  std::string program_;
+  Comparison comparison_;
+  bool stopped_ = false;
+};
+
+absl::Status Compare::Prepare() {
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env_.ReadFile(options_.job.job_file));
+  HEARTH_ASSIGN_OR_RETURN(job_, config::ParseJobSpec(text, options_.job.job_file));
+  for (const std::string& assignment : options_.job.overrides) {
+    HEARTH_RETURN_IF_ERROR(config::ApplyOverride(job_, assignment));
+  }
+  if (options_.steps > 0) {
+    job_.mutable_train()->set_steps(options_.steps);
+  }
+  const int64_t steps = job_.train().steps();
+  if (steps <= 0) {
+    return absl::InvalidArgumentError("the job names no train.steps: give --steps");
+  }
+  v1::JobSpec resolved = job_;
+  std::vector<spec::FieldViolation> ignored;  // each recipe has its own
+  spec::Resolve(resolved, ignored);
+  comparison_.device = options_.device.empty() ? resolved.resources().device() : options_.device;
+  job_.mutable_resources()->set_device(absl::StartsWith(comparison_.device, "cuda") ? "cuda"
+                                                                                    : "cpu");
+  job_.mutable_checkpoint()->set_every_steps(0);
+  job_.mutable_checkpoint()->set_keep_last(1);
+  const int64_t every = resolved.train().eval_every();
+  if (job_.data().validation_size() > 0 && (every <= 0 || every > steps / 4)) {
+    job_.mutable_train()->set_eval_every(std::max<int64_t>(1, steps / 10));
+  }
+  comparison_.job = resolved.name();
+  comparison_.steps = steps;
+  comparison_.window = options_.window > 0 ? options_.window : FinalLossWindow(steps);
+  for (const std::string& recipe : options_.recipes) {
+    ComparedRun run;
+    run.recipe = recipe;
+    comparison_.runs.push_back(run);
+  }
+  out_ = options_.out.empty() ? absl::StrCat("runs/", comparison_.job, "-compare") : options_.out;
+  program_ = options_.program;
+  if (program_.empty()) {
+    char path[4096];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
+    if (length <= 0) {
+      return absl::InternalError(absl::StrCat("/proc/self/exe: ", ErrnoText(errno)));
+    }
+    program_.assign(path, static_cast<size_t>(length));
+  }
+  return env_.CreateDirs(out_);
+}
+
+absl::Status Compare::Run() {
+  HEARTH_RETURN_IF_ERROR(Prepare());
+  InstallHandlers();
+  for (size_t i = 0; i < comparison_.runs.size(); ++i) {
+    ComparedRun& run = comparison_.runs[i];
+    if (g_stop) {
+      run.problem = "stopped before";
+      continue;
+    }
+    if (i > 0 && !comparison_.runs.front().ok()) {
+      run.problem =
+          absl::StrCat("there is nothing to compare with: ", comparison_.runs.front().recipe,
+                       " did not end well");
+      continue;
+    }
+    HEARTH_RETURN_IF_ERROR(RunRecipe(run));
+    if (i == 0) {
+      FixBatch(run);
+    } else if (run.ok() && run.tokens != comparison_.runs.front().tokens) {
+      run.state = "failed";
+      run.problem =
+          absl::StrCat("trained on ", run.tokens, " tokens, ", comparison_.runs.front().recipe,
+                       " on ", comparison_.runs.front().tokens);
+    }
+  }
+  stopped_ = g_stop;
+  Relate(comparison_);
+  return Write();
+}
+
+void Compare::FixBatch(const ComparedRun& first) {
+  // A recipe that takes less memory would choose a larger batch, which is another experiment.
+  if (first.ok()) {
+    job_.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(first.micro_batch_size));
+    job_.mutable_batch()->set_global_batch_tokens(first.global_batch_tokens);
+  }
+}
+
+std::string Compare::ScheduleHint(const std::vector<spec::FieldViolation>& violations) const {
+  bool warmup = false;
+  bool decay = false;
+  for (const spec::FieldViolation& violation : violations) {
+    warmup |= violation.field == "schedule.warmup_steps";
+    decay |= violation.field == "schedule.decay_steps";
+  }
+  if (!warmup && !decay) {
+    return "";
+  }
+  // A decay that the job names is checked only after the warm-up, and would be refused next.
+  decay |= job_.schedule().has_decay_steps();
+  return absl::StrCat("; fit the schedule into ", comparison_.steps, " steps with",
+                      warmup ? " --set schedule.warmup_steps=N" : "",
+                      decay ? " --set schedule.decay_steps=N" : "");
+}
+
+absl::Status Compare::RunRecipe(ComparedRun& run) {
+  const v1::JobSpec job = spec::InRecipe(job_, run.recipe);
+  v1::JobSpec resolved = job;
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(resolved, violations);
+  if (const absl::Status valid = spec::ViolationsToStatus(violations); !valid.ok()) {
+    run.state = "refused";
+    run.problem = absl::StrCat(OneLine(valid.message()), ScheduleHint(violations));
+    Say(absl::StrCat("[", run.recipe, "] refused: ", run.problem));
+    return absl::OkStatus();
+  }
+  const std::string folder = absl::StrCat(out_, "/", run.recipe);
+  const std::string job_file = folder + "/job.yaml";
+  const std::string yaml = config::ToYaml(job);
+  HEARTH_RETURN_IF_ERROR(env_.CreateDirs(folder));
+  if (env_.Exists(job_file)) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string before, env_.ReadFile(job_file));
+    if (before != yaml) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "--out ", out_, ": ", job_file, " is of another comparison; give another folder"));
+    }
+  } else {
+    HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(job_file, yaml));
+  }
+  return StartRun(folder, job_file, run);
+}
+
+absl::Status Compare::StartRun(const std::string& folder,
+                               const std::string& job_file,
+                               ComparedRun& run) {
+  Judge(folder, ProcessEnd{}, run);
+  if (run.ok()) {
+    Say(absl::StrCat("[", run.recipe, "] done before: ", folder));
+    ReadNumbers(folder, run);
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(env_.RemoveAll(folder + "/exit.json"));
+  std::vector<std::string> arguments = {program_,           "run",   job_file, "--device",
+                                        comparison_.device, "--out", folder};
+  if (options_.threads > 0) {
+    arguments.insert(arguments.end(), {"--threads", absl::StrCat(options_.threads)});
+  }
+  const bool resumes = !ListCheckpointSteps(env_, folder + "/checkpoints").empty();
+  if (resumes) {
+    arguments.insert(arguments.end(), {"--resume", folder});
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> log,
+                          resumes ? env_.NewAppendableFile(folder + "/run.log")
+                                  : env_.NewWritableFile(folder + "/run.log"));
+  absl::Status logged;
+  absl::Duration said = -absl::InfiniteDuration();
+  HEARTH_ASSIGN_OR_RETURN(const ProcessEnd end, RunProcess(arguments, [&](const std::string& line) {
+                            if (logged.ok()) {
+                              logged = log->Append(line + "\n");
+                            }
+                            const bool step = absl::StartsWith(line, "step ");
+                            const absl::Duration now = Clock::Real().Monotonic();
+                            if (!step || now - said >= kProgressPeriod) {
+                              said = step ? now : said;
+                              Say(absl::StrCat("[", run.recipe, "] ", line));
+                            }
+                          }));
+  HEARTH_RETURN_IF_ERROR(logged);
+  Judge(folder, end, run);
+  ReadNumbers(folder, run);
+  // A stopped run can be continued, so its checkpoints stay; nobody asked for the others' weights.
+  return run.state == "stopped" ? absl::OkStatus() : env_.RemoveAll(folder + "/checkpoints");
+}
+
+void Compare::Judge(const std::string& folder, const ProcessEnd& end, ComparedRun& run) {
+  run.state = "failed";
+  v1::TrainerExit exit;
+  const absl::StatusOr<std::string> text = env_.ReadFile(folder + "/exit.json");
+  if (text.ok() && google::protobuf::util::JsonStringToMessage(*text, &exit).ok()) {
+    const ExitCode& code = ExitCodeOf(exit.reason());
+    if (exit.reason() == v1::EXIT_REASON_FINISHED) {
+      run.state = "ok";
+      run.problem.clear();
+      return;
+    }
+    if (exit.reason() == v1::EXIT_REASON_STOPPED) {
+      run.state = "stopped";
+      run.problem = absl::StrCat("at step ", exit.step(), "; the same command goes on");
+      return;
+    }
+    run.problem =
+        absl::StrCat(std::string(code.name), " at step ", exit.step(), ": ",
+                     exit.message().empty() ? std::string(code.meaning) : OneLine(exit.message()));
+    return;
+  }
+  if (WIFSIGNALED(end.status)) {
+    run.problem = absl::StrCat("killed by signal ", WTERMSIG(end.status), " (",
+                               SignalText(WTERMSIG(end.status)), ")");
+    return;
+  }
+  run.problem = absl::StrCat("exit status ", WEXITSTATUS(end.status), ": ",
+                             absl::StripPrefix(end.last_line, "hearth-trainer: "));
+}
+
+void Compare::ReadNumbers(const std::string& folder, ComparedRun& run) {
+  const absl::Status read = ReadRun(env_, folder, comparison_.window, run);
+  if (run.ok() && !read.ok()) {
+    run.state = "failed";
+    run.problem = OneLine(read.message());
+  }
+  if (!run.ok()) {  // losses of another step than the others'
+    run.training_loss.reset();
+    run.held_out_loss.reset();
+  }
+}
+
+absl::Status Compare::Write() {
+  HEARTH_RETURN_IF_ERROR(
+      env_.WriteFileAtomically(out_ + "/compare.txt", CompareTable(comparison_)));
+  HEARTH_RETURN_IF_ERROR(
+      env_.WriteFileAtomically(out_ + "/compare.json", CompareJson(comparison_)));
+  HEARTH_RETURN_IF_ERROR(
+      env_.WriteFileAtomically(out_ + "/compare.svg", ComparePicture(comparison_)));
+  Say(absl::StrCat("table and picture: ", out_, "/compare.{txt,json,svg}"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int CompareCommand(const CompareOptions& options) {
+  const std::set<std::string> different(options.recipes.begin(), options.recipes.end());
+  if (options.recipes.size() < 2 || different.size() != options.recipes.size()) {
+    Fail(absl::InvalidArgumentError("--recipes: want two or more, each once"));
+    return 2;
+  }
+  Compare compare(options);
+  if (const absl::Status status = compare.Run(); !status.ok()) {
+    return Fail(status);
+  }
+  const Comparison& comparison = compare.comparison();
+  std::fputs((options.json ? CompareJson(comparison) : CompareTable(comparison)).c_str(), stdout);
+  if (compare.stopped()) {
+    return ExitCodeOf(v1::EXIT_REASON_STOPPED).code;
+  }
+  return std::all_of(comparison.runs.begin(), comparison.runs.end(),
+                     [](const ComparedRun& run) { return run.ok(); })
+             ? 0
+             : 1;
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,64 @@
+#include "worker/trainer/cli/generate/generating_model.h"
+
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/io/verified_files.h"
+#include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/cli/verbs.h"
+#include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/folder_weights.h"
+
+namespace hearth::trainer {
+
+absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenGeneratingModel(
+    const GeneratingModelOptions& options) {
+  auto model = std::make_unique<GeneratingModel>();
+  if (options.device != "cpu") {
+    HEARTH_ASSIGN_OR_RETURN(model->cuda, OpenGpu(options.device, false));
+  }
+  const bool on_gpu = model->cuda != nullptr;
+  model->recipe = options.weights.empty() ? (on_gpu ? "bf16" : "fp32") : options.weights;
+  if (model->recipe != "fp32" && !(on_gpu && model->recipe == "bf16")) {
+    return absl::InvalidArgumentError(absl::StrCat("--weights ", options.weights, ": ",
+                                                   on_gpu ? "bf16 or fp32" : "fp32", " on ",
+                                                   options.device));
+  }
+  GeneratorOptions generator = options.generator;
+  generator.recipe = model->recipe;
+  generator.threads = ThreadsOrAll(options.threads);
+  generator.cuda = model->cuda.get();
+  HEARTH_ASSIGN_OR_RETURN(model->generator, Generator::Create(generator));
+  return model;
+}
+
+absl::Status PrepareGeneratingModel(GeneratingModel& model) {
+  HEARTH_RETURN_IF_ERROR(model.generator->Prepare());
+  if (model.cuda == nullptr) {
+    return absl::OkStatus();
+  }
+  if (const absl::Status saved = model.cuda->SavePlans(); !saved.ok()) {
+    std::fprintf(stderr, "plans are not kept: %s\n", std::string(saved.message()).c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerifyFolder(const FolderChoice& weights) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
+                          RecordedModelFiles(*weights.env, weights.folder, weights.choice));
+  return VerifyFiles(files);
+}
+
+absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenFolderModel(
+    const GeneratingModelOptions& options, const FolderChoice& weights) {
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<GeneratingModel> model, OpenGeneratingModel(options));
+  const Generator& generator = *model->generator;
+  HEARTH_RETURN_IF_ERROR(LoadFolderWeights(*weights.env, weights.folder, generator.exec(),
+                                           generator.parameters(), weights.choice));
+  HEARTH_RETURN_IF_ERROR(PrepareGeneratingModel(*model));
+  return model;
+}
+
+}  // namespace hearth::trainer
