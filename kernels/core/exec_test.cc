@@ -60,6 +60,27 @@ TEST(Slice, BeginsAtTheElement_AlsoInFourBits) {
   EXPECT_EQ(Slice(nibbles, 4, 2).as<uint8_t>(), codes.data() + 2);
 }
 
+TEST(IsStoredAs, Types_ReadTheFormatsThatTheyHold) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16, DType::kE4M3,
+                            DType::kE2M1, DType::kU8, DType::kI32, DType::kI64}) {
+    EXPECT_TRUE(IsStoredAs<uint8_t>(dtype)) << "bytes of anything";
+    EXPECT_EQ(IsStoredAs<double>(dtype), dtype == DType::kF64);
+    EXPECT_EQ(IsStoredAs<float>(dtype), dtype == DType::kF32);
+    EXPECT_EQ(IsStoredAs<uint16_t>(dtype), dtype == DType::kBF16 || dtype == DType::kF16);
+    EXPECT_EQ(IsStoredAs<uint32_t>(dtype), dtype == DType::kI32);
+    EXPECT_EQ(IsStoredAs<int64_t>(dtype), dtype == DType::kI64);
+    EXPECT_EQ(IsStoredAs<TensorView>(dtype), dtype == DType::kU8);
+  }
+}
+
+TEST(TensorView, AsAnotherType_EndsADebugBuild) {
+  std::vector<float> data(2);
+  const TensorView view = View(data.data(), {2});
+  EXPECT_EQ(view.as<float>(), data.data());
+  EXPECT_DEBUG_DEATH(view.as<int32_t>(), "of another type");
+  EXPECT_EQ(TensorView().as<double>(), nullptr) << "an absent operand has no type";
+}
+
 TEST(RequireWorkspace, TooSmallOrMisaligned_IsRefused) {
   alignas(64) unsigned char memory[256];
   Exec exec;

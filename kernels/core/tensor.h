@@ -5,12 +5,31 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 
+#include "common/base/status_macros.h"
 #include "kernels/core/formats.h"
 
 namespace hearth::kernels {
 
 inline constexpr int kMaxRank = 4;
+
+// Whether elements of a format lie in memory as T: floats and doubles as themselves alone, whole
+// numbers and codes as integers of their width, structs as bytes. A type of one byte reads the
+// bytes of any format.
+template <typename T>
+constexpr bool IsStoredAs(DType dtype) {
+  if constexpr (sizeof(T) == 1) {
+    return true;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return dtype == DTypeOf<T>();
+  } else if constexpr (std::is_integral_v<T>) {
+    return dtype != DType::kF32 && dtype != DType::kF64 &&
+           DTypeBits(dtype) == 8 * static_cast<int>(sizeof(T));
+  } else {
+    return dtype == DType::kU8;
+  }
+}
 
 // Row-major, contiguous. An empty view (data == nullptr) stands for an absent optional operand.
 // Inputs are views too: what an op writes is said in its header, not in the type.
@@ -45,8 +64,10 @@ struct TensorView {
   int64_t rows() const { return cols() > 0 ? numel() / cols() : 0; }
   size_t bytes() const { return static_cast<size_t>(DTypeBytes(dtype, numel())); }
 
+  // The elements, which must be stored as T; debug builds check it. Null for an empty view.
   template <typename T>
   T* as() const {
+    HEARTH_DCHECK(empty() || IsStoredAs<T>(dtype), "the view's elements are of another type");
     return static_cast<T*>(data);
   }
 };

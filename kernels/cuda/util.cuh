@@ -10,6 +10,15 @@
 #include "kernels/core/exec.h"
 #include "kernels/cuda/cuda_status.h"
 
+namespace hearth::kernels {
+
+template <>
+constexpr bool IsStoredAs<__nv_bfloat16>(DType dtype) {
+  return dtype == DType::kBF16;
+}
+
+}  // namespace hearth::kernels
+
 namespace hearth::kernels::cuda {
 
 inline cudaStream_t StreamOf(const Exec& exec) {
