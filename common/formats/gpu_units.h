@@ -25,4 +25,19 @@ constexpr bool MultipliesFp8InBlockUnits(int compute) {
   return compute / 10 == 12;
 }
 
+// Products that block-scaled units compute: of operands in one layout of blocks, or of plain FP8.
+struct UnitProducts {
+  const BlockLayoutRow* layout =
+      nullptr;  // null: plain FP8, in the layout of MXFP8 with scales of 1
+
+  constexpr const char* name() const { return layout == nullptr ? "fp8" : layout->name; }
+  // Whether GPUs of this capability have units that such products should run on.
+  constexpr bool SuitUnitsOf(int compute) const {
+    return layout == nullptr ? MultipliesFp8InBlockUnits(compute) : HasBlockUnits(compute);
+  }
+};
+constexpr bool operator==(const UnitProducts& a, const UnitProducts& b) {
+  return a.layout == b.layout;
+}
+
 }  // namespace hearth::formats

@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<double>> Multiply(const Exec& exec,
     args.block_scales_a = static_cast<const uint8_t*>(scales_a.data());
     args.block_scales_b = static_cast<const uint8_t*>(scales_b.data());
   }
-  if (!which.format.empty()) {
+  if (which.units.has_value()) {
     const ForceNative native(exec.cuda->gemm());
     if (GemmPathOf(exec, args) != GemmPath::kNative) {
       return absl::FailedPreconditionError("the workspace is too small for block scales");
@@ -108,19 +108,16 @@ GemmProbe Try(const Exec& exec, const ProbeCase& which) {
   return probe;
 }
 
-// All products of the format, where the GPU's capability promises them.
-BlockGemmChoice Choose(const Exec& exec, absl::string_view format, bool allow_native) {
+// All products of the kind, where the GPU's capability promises them.
+BlockGemmChoice Choose(const Exec& exec, const formats::UnitProducts& products, bool allow_native) {
   BlockGemmChoice choice;
-  choice.format = std::string(format);
+  choice.products = products;
   const GpuProperties& gpu = exec.cuda->gpu();
   const int compute = gpu.major * 10 + gpu.minor;
-  const bool unit = format == "fp8";
-  const bool units =
-      unit ? formats::MultipliesFp8InBlockUnits(compute) : formats::HasBlockUnits(compute);
-  if (!units) {
-    choice.why =
-        absl::StrCat("compute capability ", gpu.major, ".", gpu.minor,
-                     unit ? ": plain FP8 is as fast" : " has no block-scaled matrix units");
+  if (!products.SuitUnitsOf(compute)) {
+    choice.why = absl::StrCat("compute capability ", gpu.major, ".", gpu.minor,
+                              products.layout == nullptr ? ": plain FP8 is as fast"
+                                                         : " has no block-scaled matrix units");
     return choice;
   }
   if (!allow_native) {
@@ -130,7 +127,7 @@ BlockGemmChoice Choose(const Exec& exec, absl::string_view format, bool allow_na
   int right = 0;
   double error = 0.0;
   for (const ProbeCase& which : ProbeCases()) {
-    if (format != absl::string_view(which.format.data(), which.format.size())) {
+    if (which.units != products) {
       continue;
     }
     const GemmProbe probe = Try(exec, which);
@@ -170,10 +167,10 @@ std::vector<BlockGemmChoice> ChooseBlockGemms(const Exec& exec, bool allow_nativ
   }
   NativeBlocks chosen;
   for (size_t i = 0; i < kBlockLayoutCount; ++i) {
-    choices.push_back(Choose(exec, kBlockLayouts[i].name, allow_native));
+    choices.push_back(Choose(exec, {&kBlockLayouts[i]}, allow_native));
     chosen.layouts[i] = choices.back().native;
   }
-  choices.push_back(Choose(exec, "fp8", allow_native));
+  choices.push_back(Choose(exec, formats::UnitProducts{}, allow_native));
   chosen.unit_scale_fp8 = choices.back().native;
   exec.cuda->gemm().native_blocks() = chosen;
   return choices;

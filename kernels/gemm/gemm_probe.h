@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/formats/gpu_units.h"
 #include "kernels/core/exec.h"
 
 namespace hearth::kernels {
@@ -26,10 +27,10 @@ std::vector<GemmProbe> ProbeGemms(const Exec& exec);
 // capability 10.x and 12.x are tried by real products against the reference: a format of which any
 // is wrong or fails is emulated, and `why` says so. Before this call everything is emulated.
 // On 12.x plain FP8 goes the block-scaled way too, if it is right. `allow_native` = false: emulate
-// everything. Names: "nvfp4", "mxfp8", "fp8". Allocates and waits for the stream; before any graph
-// is recorded. Empty on the CPU.
+// everything. A choice for each layout of blocks, then one for plain FP8. Allocates and waits for
+// the stream; before any graph is recorded. Empty on the CPU.
 struct BlockGemmChoice {
-  std::string format;
+  formats::UnitProducts products;
   bool native = false;
   std::string why;
 };

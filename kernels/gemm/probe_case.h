@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/formats/gpu_units.h"
 #include "kernels/core/formats.h"
 #include "kernels/gemm/gemm.h"
 
@@ -14,9 +15,8 @@ namespace hearth::kernels {
 
 struct ProbeCase {
   const char* name;
-  // The choice of ChooseBlockGemms that hangs on it: "nvfp4", "mxfp8", or "fp8" (as MXFP8 with unit
-  // scales); empty: none does.
-  std::string_view format;
+  // The choice of ChooseBlockGemms that hangs on it; none: it tries no block-scaled units.
+  std::optional<formats::UnitProducts> units;
   double bound;                  // of ProbeError
   const BlockLayoutRow* blocks;  // null: one scale for the tensor
   DType a;

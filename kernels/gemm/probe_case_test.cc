@@ -39,7 +39,7 @@ TEST(ProbeCase, ReferencesAreTheProductsOfTheCpu) {
   for (const ProbeCase& which : ProbeCases()) {
     SCOPED_TRACE(which.name);
     EXPECT_TRUE(names.insert(which.name).second);
-    EXPECT_FALSE(which.gradient && which.format.empty());
+    EXPECT_FALSE(which.gradient && !which.units.has_value());
     EXPECT_TRUE(!which.gradient || which.c == DType::kF32);
     if (which.a == DType::kBF16) {
       continue;  // the CPU has no such storage
@@ -52,14 +52,16 @@ TEST(ProbeCase, ReferencesAreTheProductsOfTheCpu) {
 }
 
 TEST(ProbeCase, EachFormatIsTriedIntoBf16AndOntoFp32) {
-  for (const char* format : {"nvfp4", "mxfp8", "fp8"}) {
+  for (const formats::UnitProducts products :
+       {formats::UnitProducts{&RowOf(BlockLayout::kNvfp4)},
+        formats::UnitProducts{&RowOf(BlockLayout::kMxfp8)}, formats::UnitProducts{}}) {
     bool into_bf16 = false;
     bool onto_fp32 = false;
     for (const ProbeCase& which : ProbeCases()) {
-      into_bf16 |= which.format == format && which.c == DType::kBF16 && !which.gradient;
-      onto_fp32 |= which.format == format && which.c == DType::kF32 && which.gradient;
+      into_bf16 |= which.units == products && which.c == DType::kBF16 && !which.gradient;
+      onto_fp32 |= which.units == products && which.c == DType::kF32 && which.gradient;
     }
-    EXPECT_TRUE(into_bf16 && onto_fp32) << format;
+    EXPECT_TRUE(into_bf16 && onto_fp32) << products.name();
   }
 }
 

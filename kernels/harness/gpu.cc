@@ -113,7 +113,7 @@ absl::Status Gpu::ChooseProducts() {
   constexpr size_t kWorkspace = 2 * cuda::kGemmWorkspaceBytes;
   HEARTH_ASSIGN_OR_RETURN(const DeviceWorkspace workspace, DeviceWorkspace::New(exec_, kWorkspace));
   for (const BlockGemmChoice& choice : ChooseBlockGemms(workspace.AddTo(exec_), true)) {
-    std::printf("%s on block-scaled units: %s, %s\n", choice.format.c_str(),
+    std::printf("%s on block-scaled units: %s, %s\n", choice.products.name(),
                 choice.native ? "yes" : "no", choice.why.c_str());
   }
   return absl::OkStatus();

@@ -49,13 +49,13 @@ absl::Status CheckOperand(const spec::Operand& operand,
 
 }  // namespace
 
-std::string_view BlockUnits(const spec::Recipe& recipe) {
+std::optional<formats::UnitProducts> UnitProductsOf(const spec::Recipe& recipe) {
   if (recipe.tensor_scaled()) {
-    return "fp8";
+    return formats::UnitProducts{};
   }
   const spec::Operand& x = recipe.fprop.a;
   const bool several = recipe.Any([&x](const spec::Operand& o) { return o.layout != x.layout; });
-  return several ? "" : kernels::RowOf(x.layout).name;
+  return several ? std::nullopt : std::optional(formats::UnitProducts{&kernels::RowOf(x.layout)});
 }
 
 absl::StatusOr<Numerics> MakeNumerics(const spec::Recipe& recipe,

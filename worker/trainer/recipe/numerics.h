@@ -1,10 +1,11 @@
 // A recipe row in the terms of the kernels: the format of each kind of value.
 #pragma once
 
-#include <string_view>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/formats/gpu_units.h"
 #include "common/spec/recipe/recipe.h"
 #include "kernels/core/formats.h"
 
@@ -29,10 +30,9 @@ struct Numerics {
   }
 };
 
-// The block-scaled units of GPUs that multiply the recipe's operands, as kernels::BlockGemmChoice
-// names them: "fp8" (with scales of 1: they are merely faster there), else the name of the block
-// layout. Empty: operands have several layouts, and all products are emulated.
-std::string_view BlockUnits(const spec::Recipe& recipe);
+// The products of a quantised recipe's operands that block-scaled units may compute. None: operands
+// have several layouts, and all products are emulated.
+std::optional<formats::UnitProducts> UnitProductsOf(const spec::Recipe& recipe);
 
 // `gradients`: the formats of the table (spec::GradientFormats). kUnimplemented: a format that
 // cannot be accumulated in; an unscaled operand that is not as its producer writes it. The text

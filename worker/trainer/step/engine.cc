@@ -135,21 +135,21 @@ absl::Status Engine::ChooseProducts() {
   if (!precision().quantised()) {
     return absl::OkStatus();
   }
-  const std::string units(BlockUnits(recipe()));
-  const std::string format = units.empty() ? "blocks of several layouts" : units;
+  const std::optional<formats::UnitProducts> products = UnitProductsOf(recipe());
+  const std::string format = products.has_value() ? products->name() : "blocks of several layouts";
   const bool needs_units = recipe().on_cuda == spec::Execution::kEmulated;
   const std::string& refused = options_.no_native_blocks;
   // Products of several layouts are all emulated, also those whose two operands have one.
-  const bool allow_native = refused.empty() && !units.empty();
+  const bool allow_native = refused.empty() && products.has_value();
   for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, allow_native)) {
-    if (choice.format != units) {
+    if (products != choice.products) {
       continue;
     }
     native_blocks_ = choice.native;
     // Plain FP8 has units of its own; the block-scaled ones are merely faster where they exist.
     execution_note_ = needs_units || choice.native ? absl::StrCat(format, ": ", choice.why) : "";
   }
-  if (units.empty()) {
+  if (!products.has_value()) {
     execution_note_ = absl::StrCat(format, ": all products are emulated");
   } else if (!refused.empty()) {
     execution_note_ = absl::StrCat(format, ": not on block-scaled units: ", refused);
