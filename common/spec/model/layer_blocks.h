@@ -1,4 +1,4 @@
-// The table of the blocks that layers are made of. A layer's row (ModelShape::Row) names some of
+// The table of the blocks that layers are made of. A layer's row (ModelShape::rows) names some of
 // them, each once, in the order in which forward runs them.
 #pragma once
 

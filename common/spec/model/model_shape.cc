@@ -92,7 +92,7 @@ constexpr HfRow kHfClasses[] = {
      /*by_name=*/true},
 };
 
-// Fields that are not set count as their defaults.
+// Without rows. Fields that are not set count as their defaults.
 ModelShape MakeShape(const v1::ModelSpec& model, int64_t sequence_length) {
   ModelShape shape;
   // A spec that an older version resolved lacks younger fields; they have their rows' defaults.
@@ -117,6 +117,12 @@ ModelShape MakeShape(const v1::ModelSpec& model, int64_t sequence_length) {
   shape.activation = EnumOf<Activation>(ActivationNames(), model.activation());
   shape.attention_bias = EnumOf<AttentionBias>(AttentionBiasNames(), model.attention_bias());
   return shape;
+}
+
+// Which blocks each layer has. Here a model that mixes layers chooses by their number.
+std::vector<LayerRow> RowsOf(const ModelShape& shape) {
+  static constexpr BlockKind kDense[] = {BlockKind::kAttention, BlockKind::kDenseFfn};
+  return std::vector<LayerRow>(static_cast<size_t>(shape.layers), LayerRow(kDense));
 }
 
 }  // namespace
@@ -146,11 +152,6 @@ const std::vector<std::string_view>& RopeScalingNames() {
   return names;
 }
 
-LayerRow ModelShape::Row(int64_t /*layer*/) const {
-  static constexpr BlockKind kRow[] = {BlockKind::kAttention, BlockKind::kDenseFfn};
-  return kRow;
-}
-
 absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t sequence_length) {
   std::vector<FieldViolation> violations;
   CheckModel(model, sequence_length, violations);
@@ -161,7 +162,9 @@ absl::StatusOr<ModelShape> ResolveModelShape(const v1::ModelSpec& model, int64_t
     return absl::InvalidArgumentError(
         Text(violations.front().field, ": ", violations.front().description));
   }
-  return MakeShape(model, sequence_length);
+  ModelShape shape = MakeShape(model, sequence_length);
+  shape.rows = RowsOf(shape);
+  return shape;
 }
 
 std::vector<std::string_view> HfClassNames() {

@@ -34,7 +34,8 @@ const std::vector<std::string_view>& RopeScalingNames();
 // Rows of the padded vocabulary are a multiple of this.
 inline constexpr int64_t kVocabMultiple = 128;
 
-// What a layer is made of, in the order of forward: rows of layer_blocks.h, each at most once.
+// What a layer is made of, in the order of forward: rows of layer_blocks.h, each at most once. Not
+// owned: it lies in a table that lives for ever.
 using LayerRow = absl::Span<const BlockKind>;
 
 struct ModelShape {
@@ -58,8 +59,10 @@ struct ModelShape {
   Activation activation = Activation::kSwiglu;
   AttentionBias attention_bias = AttentionBias::kNone;
 
-  // In this version all layers are alike.
-  LayerRow Row(int64_t layer) const;
+  // The blocks of each layer. What is planned and run follows each layer's own row; in this version
+  // ResolveModelShape gives all layers the same.
+  std::vector<LayerRow> rows;
+
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
   int64_t qkv_width() const { return q_width() + 2 * kv_width(); }

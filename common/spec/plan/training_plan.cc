@@ -296,8 +296,8 @@ bool ParseRecompute(std::string_view name, Recompute& recompute) {
 
 StepTimeline TimelineOf(const ModelShape& shape) {
   StepTimeline time = {2};  // embedding and head
-  for (int64_t l = 0; l < shape.layers; ++l) {
-    time.blocks += static_cast<int32_t>(shape.Row(l).size());
+  for (const LayerRow& row : shape.rows) {
+    time.blocks += static_cast<int32_t>(row.size());
   }
   return time;
 }

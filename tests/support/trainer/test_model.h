@@ -68,6 +68,7 @@ struct TestModel {
 
 struct TestModelOptions {
   v1::ModelSpec model;
+  std::vector<spec::LayerRow> rows = {};  // of its layers; empty: the model's own
   std::string recipe = "fp32";
   const spec::Recipe* row = nullptr;  // stands for `recipe`; outlives the model
   const spec::OptimizerRow* optimizer = spec::FindOptimizer("adamw");
@@ -87,6 +88,9 @@ inline absl::StatusOr<std::unique_ptr<TestModel>> MakeTestModel(const TestModelO
   ModelContext& context = out->context;
   HEARTH_ASSIGN_OR_RETURN(context.plan.shape,
                           spec::ResolveModelShape(options.model, options.sequence_length));
+  if (!options.rows.empty()) {
+    context.plan.shape.rows = options.rows;
+  }
   out->table = spec::BuildParameterTable(context.plan.shape, recipe->parameters, options.optimizer);
   if (options.change_table) {
     options.change_table(out->table);

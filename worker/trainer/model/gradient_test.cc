@@ -20,7 +20,12 @@ constexpr int64_t kSequence = 7;
 struct Variant {
   std::string name;
   v1::ModelSpec model;
+  std::vector<spec::LayerRow> rows = {};
 };
+
+// Layers of their own: each runs, plans and differentiates the blocks of its row alone.
+constexpr spec::BlockKind kFfnFirst[] = {spec::BlockKind::kDenseFfn, spec::BlockKind::kAttention};
+constexpr spec::BlockKind kAttentionAlone[] = {spec::BlockKind::kAttention};
 
 std::vector<Variant> Variants() {
   std::vector<Variant> variants;
@@ -39,6 +44,7 @@ std::vector<Variant> Variants() {
   scaled.model.set_attention_bias("all");
   scaled.model.set_mlp_bias(true);
   variants.push_back(scaled);
+  variants.push_back({"mixed_rows", TinyModel("qwen3"), {kFfnFirst, kAttentionAlone}});
   return variants;
 }
 
@@ -65,6 +71,7 @@ double LossOnly(TestModel& test, const Pass& pass) {
 TEST_P(GradientTest, ForwardBackward_EveryGradient_MatchesFiniteDifferences) {
   TestModelOptions options;
   options.model = GetParam().model;
+  options.rows = GetParam().rows;
   options.sequence_length = kSequence;
   auto made = MakeTestModel(options);
   ASSERT_TRUE(made.ok()) << made.status().ToString();

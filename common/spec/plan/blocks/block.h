@@ -1,7 +1,7 @@
 // A block of a model describes itself once: its parameters with their names here and in Hugging
 // Face checkpoints, the GEMM sites, which tensors it keeps for backward in which shape, format and
 // for how long, and the short-lived buffers that it works with. Each block has a file beside this
-// one; those of layers are rows of model/layer_blocks.h, and a layer's row (ModelShape::Row) says
+// one; those of layers are rows of model/layer_blocks.h, and a layer's row (ModelShape::rows) says
 // which of them it is made of.
 #pragma once
 

@@ -26,7 +26,7 @@ std::vector<PlacedBlock> BlocksOf(const ModelShape& shape) {
   };
   for (int layer = 0; layer < shape.layers; ++layer) {
     bool first = true;
-    for (const BlockKind kind : shape.Row(layer)) {
+    for (const BlockKind kind : shape.rows[static_cast<size_t>(layer)]) {
       add(kBlocks[1 + static_cast<size_t>(kind)], layer, first);
       first = false;
     }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/spec/model/presets.h"
+#include "common/spec/plan/parameter_table.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
@@ -52,6 +53,29 @@ TEST(BlocksTest, BlocksOfAModel_AreNumberedAsTheTimelineCounts) {
   EXPECT_EQ(time.LayersBackward(), time.Backward(blocks.back().number - 1));
 }
 
+// The second layer has no feed-forward block: nothing of one is numbered, stored or planned there.
+TEST(BlocksTest, ALayersRow_SaysWhichBlocksItHas) {
+  static constexpr BlockKind kAttentionAlone[] = {BlockKind::kAttention};
+  const auto inputs = PlanOf("hearth-nano", "bf16", true);
+  TrainingPlanOptions& options = inputs->options;
+  const StepTimeline alike = TimelineOf(options.shape);
+  options.shape.rows[1] = kAttentionAlone;
+  EXPECT_EQ(TimelineOf(options.shape).blocks, alike.blocks - 1);
+  EXPECT_EQ(BlocksOf(options.shape).size(), static_cast<size_t>(alike.blocks - 1));
+  inputs->table = BuildParameterTable(options.shape, options.recipe->parameters, inputs->optimizer);
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_GE(FindParameter(inputs->table, Slot::kQkv, layer), 0) << layer;
+    EXPECT_EQ(FindParameter(inputs->table, Slot::kFfnIn, layer) >= 0, layer != 1) << layer;
+  }
+  const TrainingPlan plan = *PlanTraining(options);
+  int planned = 0;
+  for (const PlannedBuffer& buffer : plan.buffers()) {
+    planned += buffer.name.starts_with("layers.0.ffn.") ? 1 : 0;
+    EXPECT_FALSE(buffer.name.starts_with("layers.1.ffn.")) << buffer.name;
+  }
+  EXPECT_GT(planned, 0);
+}
+
 TEST(BlocksTest, EachBlockOfALayer_HasOneInput) {
   for (const Preset& preset : Presets()) {
     for (const bool training : {true, false}) {
@@ -65,14 +89,14 @@ TEST(BlocksTest, EachBlockOfALayer_HasOneInput) {
           continue;
         }
         ++tested;
-        int inputs = 0;
+        int input_rows = 0;
         for (const ActivationRow& row : placed.block->activations(scope)) {
           if (row.input) {
-            ++inputs;
+            ++input_rows;
             EXPECT_TRUE(row.id(plan.ids, placed.layer).exists()) << placed.block->place;
           }
         }
-        EXPECT_EQ(inputs, 1) << placed.block->place;
+        EXPECT_EQ(input_rows, 1) << placed.block->place;
       }
       EXPECT_GT(tested, 0);
       ASSERT_EQ(plan.ids.layers.size(), static_cast<size_t>(scope.shape.layers));
