@@ -86,7 +86,7 @@ ParameterBytes TrainedFormat(const v1::JobSpec& job, const StateChoice& choice) 
                         .weights = Bytes(matrix.storage),
                         .gradients = Bytes(matrix.gradient),
                         .built = true};
-  row.weights += matrix.master != matrix.storage ? Bytes(matrix.master) : 0;
+  row.weights += matrix.has_master() ? Bytes(matrix.master) : 0;
   for (const ParameterState& state : matrix.states) {
     (state.scales ? row.scales : row.states) += Bytes(state.dtype) / state.per;
   }

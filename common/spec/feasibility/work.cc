@@ -115,7 +115,7 @@ class WorkBuilder {
     for (const Parameter& p : *o_.table) {
       const auto elements = static_cast<double>(p.elements());
       double bytes = 2 * Bytes(p.gradient) + 2 * Bytes(p.master);
-      if (p.master != p.storage) {
+      if (p.has_master()) {
         bytes += Bytes(p.storage);
       }
       double coded_states = 0;

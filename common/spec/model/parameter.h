@@ -110,6 +110,8 @@ struct Parameter {
   Init init = Init::kZeros;
   double init_std = 0.0;  // kNormal only
 
+  // It has a master of its own; else the weight itself is updated.
+  bool has_master() const { return master != storage; }
   // Elements in memory, padding included.
   int64_t elements() const;
   // Elements without padding.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/spec/model/dtype_alias.h"
@@ -28,7 +29,76 @@ std::vector<ParameterState> States(const std::vector<Parameter>& table) {
   return states;
 }
 
+// Formats that masters of the table have, in the order in which it begins to use them.
+std::vector<DType> MasterFormats(const std::vector<Parameter>& table) {
+  std::vector<DType> formats;
+  for (const Parameter& parameter : table) {
+    if (parameter.has_master() &&
+        std::find(formats.begin(), formats.end(), parameter.master) == formats.end()) {
+      formats.push_back(parameter.master);
+    }
+  }
+  return formats;
+}
+
+// Where pieces lie in a buffer of those alone that belong in it.
+struct Packed {
+  std::vector<int64_t> offsets;  // by piece, in elements of parameters; -1: it does not
+  int64_t elements = 0;
+};
+
+template <typename Belongs>
+Packed PackPieces(const std::vector<Parameter>& table,
+                  const std::vector<ShardPiece>& pieces,
+                  int64_t owned,
+                  const Belongs& belongs) {
+  // Pieces as they lie: with gradients of several formats that is not the order of the table.
+  std::vector<size_t> order(pieces.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&pieces](size_t a, size_t b) {
+    return pieces[a].local_offset < pieces[b].local_offset;
+  });
+  Packed packed;
+  packed.offsets.assign(pieces.size(), -1);
+  int64_t skipped = 0;  // whole alignment units, so that what follows stays aligned
+  for (const size_t i : order) {
+    const ShardPiece& piece = pieces[i];
+    if (belongs(table[static_cast<size_t>(piece.parameter)])) {
+      packed.offsets[i] = piece.local_offset - skipped;
+    } else {
+      skipped +=
+          (piece.elements + kTensorAlignElements - 1) / kTensorAlignElements * kTensorAlignElements;
+    }
+  }
+  packed.elements = owned - skipped;
+  return packed;
+}
+
+template <typename Buffer>
+std::vector<Buffer> LargestOf(const TrainingPlanOptions& options,
+                              std::vector<Buffer> (*place)(const std::vector<Parameter>& table,
+                                                           const std::vector<ShardPiece>& pieces,
+                                                           int64_t owned)) {
+  const std::vector<int64_t> offsets = TensorOffsets(*options.table, options.shards);
+  const std::vector<GradientBucket> buckets = PlanBuckets(options);
+  std::vector<Buffer> largest;
+  for (int rank = 0; rank < options.shards; ++rank) {
+    std::vector<Buffer> buffers =
+        place(*options.table, ShardPieces(*options.table, offsets, buckets, rank, options.shards),
+              offsets.back() / options.shards);
+    largest.resize(buffers.size());
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      const int64_t elements = std::max(largest[i].elements, buffers[i].elements);
+      largest[i] = std::move(buffers[i]);
+      largest[i].offsets.clear();
+      largest[i].elements = elements;
+    }
+  }
+  return largest;
+}
+
 }  // namespace
+
 std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const std::vector<int64_t>& offsets,
                                             const StepTimeline& time,
@@ -102,49 +172,41 @@ std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
   return pieces;
 }
 
-std::vector<StateBuffer> PlaceStates(const std::vector<Parameter>& table,
-                                     const std::vector<ShardPiece>& pieces,
-                                     int64_t owned) {
-  // Pieces as they lie: with gradients of several formats that is not the order of the table.
-  std::vector<size_t> order(pieces.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&pieces](size_t a, size_t b) {
-    return pieces[a].local_offset < pieces[b].local_offset;
-  });
-  std::vector<StateBuffer> buffers;
-  for (const ParameterState& state : States(table)) {
-    StateBuffer& buffer = buffers.emplace_back();
-    buffer.state = state;
-    buffer.offsets.assign(pieces.size(), -1);
-    int64_t skipped = 0;  // whole alignment units, so that what follows stays aligned
-    for (const size_t i : order) {
-      const ShardPiece& piece = pieces[i];
-      if (Has(table[static_cast<size_t>(piece.parameter)], state)) {
-        buffer.offsets[i] = state.Count(piece.local_offset - skipped);
-      } else {
-        skipped += (piece.elements + kTensorAlignElements - 1) / kTensorAlignElements *
-                   kTensorAlignElements;
-      }
-    }
-    buffer.elements = state.Count(owned - skipped);
+std::vector<MasterBuffer> PlaceMasters(const std::vector<Parameter>& table,
+                                       const std::vector<ShardPiece>& pieces,
+                                       int64_t owned) {
+  std::vector<MasterBuffer> buffers;
+  for (const DType format : MasterFormats(table)) {
+    const Packed packed = PackPieces(table, pieces, owned, [format](const Parameter& parameter) {
+      return parameter.has_master() && parameter.master == format;
+    });
+    buffers.push_back({format, packed.offsets, packed.elements});
   }
   return buffers;
 }
 
-std::vector<StateBuffer> LargestStates(const TrainingPlanOptions& options) {
-  const std::vector<int64_t> offsets = TensorOffsets(*options.table, options.shards);
-  const std::vector<GradientBucket> buckets = PlanBuckets(options);
-  std::vector<StateBuffer> largest;
-  for (int rank = 0; rank < options.shards; ++rank) {
-    std::vector<StateBuffer> buffers = PlaceStates(
-        *options.table, ShardPieces(*options.table, offsets, buckets, rank, options.shards),
-        offsets.back() / options.shards);
-    largest.resize(buffers.size());
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      largest[i] = {buffers[i].state, {}, std::max(largest[i].elements, buffers[i].elements)};
+std::vector<StateBuffer> PlaceStates(const std::vector<Parameter>& table,
+                                     const std::vector<ShardPiece>& pieces,
+                                     int64_t owned) {
+  std::vector<StateBuffer> buffers;
+  for (const ParameterState& state : States(table)) {
+    Packed packed = PackPieces(table, pieces, owned, [&state](const Parameter& parameter) {
+      return Has(parameter, state);
+    });
+    for (int64_t& offset : packed.offsets) {
+      offset = offset < 0 ? offset : state.Count(offset);
     }
+    buffers.push_back({state, std::move(packed.offsets), state.Count(packed.elements)});
   }
-  return largest;
+  return buffers;
+}
+
+std::vector<MasterBuffer> LargestMasters(const TrainingPlanOptions& options) {
+  return LargestOf<MasterBuffer>(options, PlaceMasters);
+}
+
+std::vector<StateBuffer> LargestStates(const TrainingPlanOptions& options) {
+  return LargestOf<StateBuffer>(options, PlaceStates);
 }
 
 }  // namespace hearth::spec

@@ -55,6 +55,20 @@ std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,
                                     int rank,
                                     int shards);
 
+// Masters of one format on one rank.
+struct MasterBuffer {
+  DType format = DType::kF32;
+  // By piece; -1: its master has another format, or is the weight itself.
+  std::vector<int64_t> offsets;
+  int64_t elements = 0;
+};
+
+// In the order in which the table begins to use their formats. `owned` as below; masters that all
+// parameters have in one format lie as the rank's own buffers do.
+std::vector<MasterBuffer> PlaceMasters(const std::vector<Parameter>& table,
+                                       const std::vector<ShardPiece>& pieces,
+                                       int64_t owned);
+
 // One state on one rank: a buffer with this state for all pieces that have it, in one format.
 struct StateBuffer {
   ParameterState state;
@@ -70,6 +84,7 @@ std::vector<StateBuffer> PlaceStates(const std::vector<Parameter>& table,
                                      int64_t owned);
 
 // Those buffers without offsets, the same on every rank: with the elements that the largest needs.
+std::vector<MasterBuffer> LargestMasters(const TrainingPlanOptions& options);
 std::vector<StateBuffer> LargestStates(const TrainingPlanOptions& options);
 
 }  // namespace hearth::spec

@@ -212,6 +212,51 @@ TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
   }
 }
 
+// Matrices are their own masters, norms have wide ones, the rest BF16 ones: each format has a
+// buffer of its own, and no room is planned for the matrices.
+TEST_F(SmallModel, PlaceMasters_OfSeveralFormats_LieApart) {
+  constexpr int kShards = 3;
+  for (Parameter& p : table_) {
+    p.storage = DType::kF16;
+    p.master = p.group == ParameterGroup::kMatrix ? DType::kF16
+               : p.group == ParameterGroup::kNorm ? DType::kF32
+                                                  : DType::kBF16;
+  }
+  const std::vector<int64_t> offsets = TensorOffsets(table_, kShards);
+  const auto buckets = GradientBuckets(table_, offsets, time_, 5000);
+  int placed = 0;
+  for (int rank = 0; rank < kShards; ++rank) {
+    const std::vector<ShardPiece> pieces = ShardPieces(table_, offsets, buckets, rank, kShards);
+    const auto masters = PlaceMasters(table_, pieces, offsets.back() / kShards);
+    ASSERT_EQ(masters.size(), 2U);
+    for (const MasterBuffer& buffer : masters) {
+      int64_t end = 0;
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        const Parameter& parameter = table_[static_cast<size_t>(pieces[i].parameter)];
+        const bool has = parameter.has_master() && parameter.master == buffer.format;
+        ASSERT_EQ(buffer.offsets[i] >= 0, has) << parameter.name;
+        if (has) {
+          EXPECT_GE(buffer.offsets[i], end) << parameter.name;
+          end = buffer.offsets[i] + pieces[i].elements;
+          ++placed;
+        }
+      }
+      EXPECT_LE(end, buffer.elements);
+    }
+  }
+  EXPECT_GT(placed, 0);
+  for (Parameter& p : table_) {
+    p.master = DType::kF32;
+  }
+  const std::vector<ShardPiece> pieces = ShardPieces(table_, offsets, buckets, 1, kShards);
+  const auto same = PlaceMasters(table_, pieces, offsets.back() / kShards);
+  ASSERT_EQ(same.size(), 1U);
+  EXPECT_EQ(same[0].elements, offsets.back() / kShards);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    EXPECT_EQ(same[0].offsets[i], pieces[i].local_offset);
+  }
+}
+
 // Pieces whose gradient has the state's format, and no others, have a place in it, each its own.
 template <typename Pieces, typename State>
 void ExpectApart(const std::vector<Parameter>& table, const Pieces& pieces, const State& state) {

@@ -94,7 +94,7 @@ struct QuantBuffers {
 // Parameter-shaped.
 struct StoreBuffers {
   BufferId parameters;
-  BufferId masters;                 // none: the parameters themselves
+  std::vector<BufferId> masters;    // of each of PlaceMasters
   std::vector<BufferId> gradients;  // of each of GradientGroups
   std::vector<BufferId> states;     // of each of PlaceStates
 };

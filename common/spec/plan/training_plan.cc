@@ -51,7 +51,6 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   const TrainingPlanOptions& o = scope.options;
   const std::vector<int64_t> offsets = TensorOffsets(*o.table, o.shards);
   const int64_t elements = offsets.back();
-  const int64_t owned = elements / o.shards;
   const ParameterFormats& formats = o.recipe->parameters;
   const Lifetime life = {0, scope.time.Update()};
   StoreBuffers& ids = out.ids().store;
@@ -60,12 +59,11 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   if (!o.training) {
     return;
   }
-  // The job may keep none where the recipe has some (optimizer.master).
-  const DType master = o.table->front().master;
-  if (master != formats.storage) {
-    ids.masters = out.Floats("masters", BufferClass::kMasters, master, {owned}, life);
-  }
   FormatNames names;
+  for (const MasterBuffer& buffer : LargestMasters(o)) {
+    ids.masters.push_back(out.Floats(names.Of("masters", buffer.format), BufferClass::kMasters,
+                                     buffer.format, {buffer.elements}, life));
+  }
   for (const GradientGroup& group : GradientGroups(*o.table, offsets)) {
     ids.gradients.push_back(out.Floats(names.Of("gradients", group.format), BufferClass::kGradients,
                                        group.format, {group.end - group.begin}, life));

@@ -59,14 +59,8 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
     : table_(table), numerics_(numerics), shards_(shards.shards) {
   const std::vector<int64_t> offsets = spec::TensorOffsets(table, shards_);
   const int64_t own = offsets.back() / shards_;
-  const spec::StoreBuffers& ids = arena.ids().store;
-  flat_weights_ = arena.Floats(ids.parameters);
+  flat_weights_ = arena.Floats(arena.ids().store.parameters);
   weights_ = Cut(flat_weights_, table, offsets);
-  const bool masters = ids.masters.exists();
-  const TensorView flat_masters = masters ? arena.Floats(ids.masters) : flat_weights_;
-  if (!sharded()) {
-    masters_ = Cut(flat_masters, table, offsets);
-  }
   if (training) {
     BindGradients(arena, offsets);
   }
@@ -77,14 +71,30 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
   for (const spec::ShardPiece& place : places) {
     StorePiece& piece = pieces_.emplace_back();
     piece.place = place;
-    piece.master = Slice(flat_masters, masters ? place.local_offset : place.offset, place.elements);
     piece.weight = Slice(flat_weights_, place.offset, place.elements);
+    piece.master = piece.weight;
     if (training) {
       piece.gradient = GradientRange(place.offset, place.elements);
     }
   }
   if (training) {
+    BindMasters(arena, spec::PlaceMasters(table, places, own));
     CutStates(arena, spec::PlaceStates(table, places, own));
+  }
+  for (size_t i = 0; !sharded() && i < table.size(); ++i) {
+    masters_.push_back(Shaped(pieces_[i].master, table[i]));
+  }
+}
+
+void ParameterStore::BindMasters(const Arena& arena,
+                                 const std::vector<spec::MasterBuffer>& buffers) {
+  for (size_t k = 0; k < buffers.size(); ++k) {
+    const TensorView flat = arena.Floats(arena.ids().store.masters[k]);
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      if (buffers[k].offsets[i] >= 0) {
+        pieces_[i].master = Slice(flat, buffers[k].offsets[i], pieces_[i].place.elements);
+      }
+    }
   }
 }
 
@@ -122,6 +132,15 @@ void ParameterStore::CutStates(const Arena& arena, const std::vector<spec::State
                                    state.Count(piece.place.elements)));
     }
   }
+}
+
+bool ParameterStore::some_weights_are_masters() const {
+  for (int i = 0; i < size(); ++i) {
+    if (weight_is_master(i)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 const TensorView& ParameterStore::master(int i) const {

@@ -52,15 +52,17 @@ class ParameterStore {
   int size() const { return static_cast<int>(table_.size()); }
 
   const kernels::TensorView& weight(int i) const { return weights_[static_cast<size_t>(i)]; }
-  // The weight itself if the recipe keeps no separate master. Only for one shard.
+  // The weight itself if the parameter has no master of its own. Only for one shard.
   const kernels::TensorView& master(int i) const;
   const kernels::TensorView& gradient(int i) const { return gradients_[static_cast<size_t>(i)]; }
   bool sharded() const { return shards_ > 1; }
-  // Narrow weights are updated themselves (optimizer.master: none).
-  bool weights_are_masters() const {
-    return !table_.empty() && table_[0].master == table_[0].storage &&
-           table_[0].storage != spec::DType::kF32;
+  // The narrow weight itself is updated (optimizer.master: none).
+  bool weight_is_master(int i) const {
+    const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
+    return !parameter.has_master() && parameter.storage != spec::DType::kF32;
   }
+  // Whether any parameter has no master but its narrow weight.
+  bool some_weights_are_masters() const;
   // What this rank updates, in the order of the table; of one shard every tensor whole.
   const std::vector<StorePiece>& pieces() const { return pieces_; }
 
@@ -100,6 +102,7 @@ class ParameterStore {
                     float* values) const;
 
  private:
+  void BindMasters(const Arena& arena, const std::vector<spec::MasterBuffer>& buffers);
   void BindGradients(const Arena& arena, const std::vector<int64_t>& offsets);
   void CutStates(const Arena& arena, const std::vector<spec::StateBuffer>& buffers);
 

@@ -53,7 +53,7 @@ std::vector<StateTensor> StateTensors(const ParameterStore& p) {
       shape[0] = parameter.logical_rows;
     }
     // Weights that are their own masters are in model.safetensors.
-    if (!p.weights_are_masters()) {
+    if (!p.weight_is_master(piece.place.parameter)) {
       tensors.push_back({absl::StrCat("master.", parameter.name), shape, first, piece.master});
     }
     for (size_t k = 0; k < piece.states.size(); ++k) {
@@ -214,10 +214,10 @@ void FillMeta(const Engine& engine,
 void AddWholeTensors(const Engine& engine, CheckpointContent& content) {
   const ParameterStore& p = engine.parameters();
   for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
+  const bool whole = p.sharded() || p.some_weights_are_masters();
     content.state.push_back({tensor.name, TensorDType::kU8, {tensor.bytes}, tensor.data});
   }
   for (int i = 0; i < p.size(); ++i) {
-    const bool whole = p.sharded() || p.weights_are_masters();
     if (whole && p.weight(i).dtype == kernels::DType::kBF16) {
       content.bf16_weights.push_back(p.weight(i).as<uint16_t>());
     } else {
@@ -278,11 +278,14 @@ absl::Status RestoreTensors(const kernels::Exec& exec,
       return saved.Read(name, first_element + first, n, out.data());
     };
   };
-  if (p.weights_are_masters()) {
+  if (p.some_weights_are_masters()) {
     HEARTH_RETURN_IF_ERROR(LoadFolderWeights(Env::Real(), checkpoint.path, exec, p));
   }
   // Every rank reads all masters: the whole weights are theirs, rounded.
-  for (int i = 0; p.sharded() && !p.weights_are_masters() && i < p.size(); ++i) {
+  for (int i = 0; p.sharded() && i < p.size(); ++i) {
+    if (p.weight_is_master(i)) {
+      continue;
+    }
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
     HEARTH_RETURN_IF_ERROR(p.WriteParameter(
         exec, *upload, i,

@@ -55,7 +55,8 @@ class AdamW : public Optimizer {
     args_.beta2 = options.beta2();
     args_.eps = options.eps();
     args_.round_working = context.numerics.weight;
-    args_.stochastic_rounding = p.weights_are_masters();
+    // It acts on weights that are their own masters and leaves fp32 masters alone.
+    args_.stochastic_rounding = p.some_weights_are_masters();
     args_.seed = context.seed;
   }
 
