@@ -45,6 +45,7 @@ constexpr Table kTables[] = {
     {"recompute", RecomputeNames},
     {"rope_scaling", Copy<RopeScalingNames>},
     {"schedule", ScheduleNames},
+    {"state_format", StateFormatNames},
 };
 
 }  // namespace

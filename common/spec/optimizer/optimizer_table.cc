@@ -50,6 +50,10 @@ const StateFormatRow* FindStateFormat(std::string_view name) {
   return FindRow(StateFormatRows(), &StateFormatRow::name, name);
 }
 
+std::vector<std::string_view> StateFormatNames() {
+  return ColumnOf(StateFormatRows(), &StateFormatRow::name);
+}
+
 double StateFormatRow::BytesOf(StateKind kind) const {
   const formats::StateCodecRow& codec = formats::RowOf(CodecOf(kind));
   return codec.bits == 0 ? DTypeBits(dtype) / 8.0 : codec.bits / 8.0 + 4.0 / codec.block;

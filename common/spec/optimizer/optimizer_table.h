@@ -94,6 +94,7 @@ inline constexpr int64_t kLeastBlockElements = 4096;
 // In the order of the help text: fp32, bf16, int8, int4. Rows live for ever.
 absl::Span<const StateFormatRow> StateFormatRows();
 const StateFormatRow* FindStateFormat(std::string_view name);
+std::vector<std::string_view> StateFormatNames();
 
 // What the optimizer keeps with the parameter. `format` null: fp32.
 std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
