@@ -235,6 +235,24 @@ TEST(IdleKeys, OptionsOfAnotherOptimizer_AreRefused) {
              [](v1::JobSpec& job) { job.mutable_optimizer()->set_newton_schulz("standard"); });
 }
 
+// All kernels of the CPU give the same bits in each run: a job may ask for that, and for nothing
+// else.
+TEST(IdleKeys, Deterministic_IsAChoiceOnGpusAlone) {
+  ExpectIdle("train.deterministic", "only with resources.device cuda; here resources.device is cpu",
+             [](v1::JobSpec& job) { job.mutable_train()->set_deterministic("false"); });
+  for (const char* value : {"auto", "true"}) {
+    v1::JobSpec job = ValidJob();
+    job.mutable_train()->set_deterministic(value);
+    EXPECT_EQ(Idle(job), "") << value;
+  }
+  for (const char* value : {"auto", "true", "false"}) {
+    v1::JobSpec job = ValidJob();
+    job.mutable_resources()->set_device("cuda");
+    job.mutable_train()->set_deterministic(value);
+    EXPECT_EQ(Idle(job), "") << value;
+  }
+}
+
 TEST(IdleKeys, Bf16Tail_ActsOnQuantisedRecipesAlone) {
   for (const Recipe& recipe : Recipes()) {
     v1::JobSpec job = ValidJob();
