@@ -99,7 +99,7 @@ class Bench {
  private:
   absl::Status Fill() {
     content_.meta.step = 1;
-    content_.meta.sequence_length = 16;
+    content_.meta.recorded.mutable_data()->set_sequence_length(16);
     content_.meta.model = Model();
     content_.threads = threads_;
     HEARTH_ASSIGN_OR_RETURN(const spec::ModelShape shape,

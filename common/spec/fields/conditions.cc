@@ -238,6 +238,17 @@ Place FindPlace(const v1::JobSpec& job_spec, std::string_view path) {
   return place;
 }
 
+Message* MutablePlace(v1::JobSpec& job_spec, const std::string& path) {
+  Message* message = &job_spec;
+  for (size_t at = 0, dot = path.find('.'); dot != std::string::npos;
+       at = dot + 1, dot = path.find('.', at)) {
+    const FieldDescriptor* field =
+        message->GetDescriptor()->FindFieldByName(path.substr(at, dot - at));
+    message = message->GetReflection()->MutableMessage(message, field);
+  }
+  return message;
+}
+
 std::optional<std::string> ValueText(const v1::JobSpec& job_spec, std::string_view path) {
   const Place place = FindPlace(job_spec, path);
   HEARTH_CHECK(place.field != nullptr,

@@ -31,6 +31,10 @@ struct Place {
 };
 Place FindPlace(const v1::JobSpec& job_spec, std::string_view path);
 
+// The message in which the path's field lies, to be changed; messages on the way are made. The path
+// leads somewhere.
+google::protobuf::Message* MutablePlace(v1::JobSpec& job_spec, const std::string& path);
+
 // The value of a path as text, or of its row's default if it is not set; nullopt: neither. A path
 // that names no field ends the program.
 std::optional<std::string> ValueText(const v1::JobSpec& job_spec, std::string_view path);

@@ -27,18 +27,6 @@ v1::JobSpec Resolved(v1::JobSpec job_spec) {
   return job_spec;
 }
 
-// The message at `path`'s end, to be changed. The path leads somewhere.
-Message* MutablePlace(v1::JobSpec& job_spec, const std::string& path) {
-  Message* message = &job_spec;
-  for (size_t at = 0, dot = path.find('.'); dot != std::string::npos;
-       at = dot + 1, dot = path.find('.', at)) {
-    const FieldDescriptor* field =
-        message->GetDescriptor()->FindFieldByName(path.substr(at, dot - at));
-    message = message->GetReflection()->MutableMessage(message, field);
-  }
-  return message;
-}
-
 // Whether it is the default of the row, or the job would have the same value without the key: by
 // default, or from its preset.
 bool IsDefault(const v1::JobSpec& given, const v1::JobSpec& resolved, const std::string& path) {

@@ -23,7 +23,7 @@ class BackgroundWriterTest : public ::testing::Test {
 CheckpointContent Content(const TestModel& model, const std::vector<float>& moment, int64_t step) {
   CheckpointContent content;
   content.meta.step = step;
-  content.meta.sequence_length = 16;
+  content.meta.recorded.mutable_data()->set_sequence_length(16);
   content.meta.model = model.spec;
   content.table = &model.table;
   content.weights = model.pointers();

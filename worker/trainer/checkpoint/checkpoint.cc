@@ -139,10 +139,10 @@ absl::Status WriteFiles(Env& env,
   if (content.table == nullptr) {
     return absl::InvalidArgumentError("checkpoint without a parameter table");
   }
+  const int64_t length = meta.recorded.data().sequence_length();
   HEARTH_ASSIGN_OR_RETURN(const spec::ModelShape shape,
-                          spec::ResolveModelShape(meta.model, meta.sequence_length));
-  const int64_t max_position =
-      meta.model.max_position() > 0 ? meta.model.max_position() : meta.sequence_length;
+                          spec::ResolveModelShape(meta.model, length));
+  const int64_t max_position = meta.model.max_position() > 0 ? meta.model.max_position() : length;
   // Files whose checksums were made while they were written are listed with those and not read
   // again.
   std::vector<ManifestEntry> written;

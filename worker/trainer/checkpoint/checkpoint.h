@@ -31,10 +31,9 @@ struct CheckpointMeta {
   uint64_t seed = 0;
   int32_t world_size = 1;
   int32_t shards = 1;  // files of masters and optimizer state; 1 = they are in tensors.safetensors
-  int64_t sequence_length = 0;
-  std::string task;       // empty in checkpoints of before the field: pretrain
-  std::string packing;    // data.packing; empty in checkpoints of before the field: concat
-  std::string attention;  // data.attention; empty: causal
+  // What the job says that its model is run with (common/spec/fields/recorded.h); a checkpoint of
+  // before a field lacks it.
+  v1::JobSpec recorded;
   int64_t global_batch_tokens = 0;
   int32_t micro_batch_size = 0;
   std::string recipe;

@@ -14,6 +14,7 @@
 #include "tests/support/common/fake_clock.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/common/weight_folder.h"
+#include "worker/trainer/checkpoint/meta.h"
 
 namespace hearth::trainer {
 namespace {
@@ -35,9 +36,9 @@ class CheckpointTest : public ::testing::Test {
     content.meta.tokens = step * 64;
     content.meta.next_sample = step * 4;
     content.meta.seed = 0xffffffffffffffffu;
-    content.meta.sequence_length = 16;
-    content.meta.packing = "best_fit";
-    content.meta.attention = "document";
+    content.meta.recorded.mutable_data()->set_sequence_length(16);
+    content.meta.recorded.mutable_data()->set_packing("best_fit");
+    content.meta.recorded.mutable_data()->set_attention("document");
     content.meta.model = model_.spec;
     content.meta.plans_json = "{\"threads\": 2}\n";
     content.meta.extra_json = "{\"window\": [1.5]}";
@@ -79,8 +80,8 @@ TEST_F(CheckpointTest, Load_OfWritten_RoundTrips) {
   EXPECT_EQ(loaded->meta.step, 7);
   EXPECT_EQ(loaded->meta.next_sample, 28);
   EXPECT_EQ(loaded->meta.seed, 0xffffffffffffffffu);
-  EXPECT_EQ(loaded->meta.packing, "best_fit");
-  EXPECT_EQ(loaded->meta.attention, "document");
+  EXPECT_EQ(loaded->meta.recorded.data().packing(), "best_fit");
+  EXPECT_EQ(loaded->meta.recorded.data().attention(), "document");
   EXPECT_EQ(loaded->meta.plans_json, "{\"threads\": 2}\n");
   EXPECT_EQ(loaded->meta.extra_json, "{\"window\":[1.5]}");
   for (const TensorView& want : Content(7).state) {
@@ -88,6 +89,26 @@ TEST_F(CheckpointTest, Load_OfWritten_RoundTrips) {
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_EQ(std::memcmp((*got)->data, want.data, static_cast<size_t>(want.bytes())), 0);
   }
+}
+
+// Keys that the job's fields were recorded under before they were rows, and files without them.
+TEST_F(CheckpointTest, ParseMeta_RecordedFields_AreReadAsEveryVersionWroteThem) {
+  CheckpointMeta meta = Content(7).meta;
+  meta.recorded.set_task("sft");
+  nlohmann::json json = nlohmann::json::parse(MetaToJson(meta));
+  EXPECT_EQ(json["task"], "sft");
+  EXPECT_EQ(json["sequence_length"], 16);
+  EXPECT_EQ(json["packing"], "best_fit");
+  EXPECT_EQ(json["attention"], "document");
+  json["task"] = "";
+  json.erase("packing");
+  const auto older = ParseMeta(json.dump(), "meta.json");
+  ASSERT_TRUE(older.ok()) << older.status();
+  EXPECT_FALSE(older->recorded.has_task());
+  EXPECT_FALSE(older->recorded.data().has_packing());
+  EXPECT_EQ(older->recorded.data().attention(), "document");
+  json["sequence_length"] = "long";
+  EXPECT_EQ(ParseMeta(json.dump(), "meta.json").status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(CheckpointTest, Write_SameStateTwice_SameBytes) {

@@ -1,10 +1,14 @@
 #include "worker/trainer/checkpoint/meta.h"
 
-#include <utility>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/spec/fields/recorded.h"
 #include "common/weights/json_keys.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
@@ -16,6 +20,24 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kStateVersion = 1;
+
+// Keys that are not there leave their fields unset, and so does an empty text, which an older
+// version wrote for a field that the job did not set.
+void ReadRecorded(const Json& json, weights::KeyReader& reader, v1::JobSpec& recorded) {
+  for (const std::string_view key : spec::RecordedKeys()) {
+    const auto found = json.find(std::string(key));
+    if (found == json.end() ||
+        (found->is_string() && found->get_ref<const std::string&>().empty())) {
+      continue;
+    }
+    const bool read =
+        (found->is_string() && spec::SetRecorded(key, found->get<std::string>(), recorded)) ||
+        (found->is_number_integer() && spec::SetRecorded(key, found->get<int64_t>(), recorded));
+    if (!read) {
+      reader.Fail(std::string(key).c_str(), "has another type");
+    }
+  }
+}
 
 }  // namespace
 
@@ -36,10 +58,9 @@ std::string MetaToJson(const CheckpointMeta& meta) {
   json["seed"] = meta.seed;
   json["world_size"] = meta.world_size;
   json["shards"] = meta.shards;
-  json["sequence_length"] = meta.sequence_length;
-  json["task"] = meta.task;
-  json["packing"] = meta.packing;
-  json["attention"] = meta.attention;
+  for (const auto& [key, value] : spec::RecordedValues(meta.recorded)) {
+    std::visit([&json, key = std::string(key)](const auto& v) { json[key] = v; }, value);
+  }
   json["global_batch_tokens"] = meta.global_batch_tokens;
   json["micro_batch_size"] = meta.micro_batch_size;
   json["recipe"] = meta.recipe;
@@ -66,14 +87,7 @@ absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view
   if (json.contains("shards")) {
     reader.Number("shards", &meta.shards);
   }
-  reader.Number("sequence_length", &meta.sequence_length);
-  for (const auto& [name, value] : {std::pair{"task", &meta.task},
-                                    {"packing", &meta.packing},
-                                    {"attention", &meta.attention}}) {
-    if (json.contains(name)) {
-      reader.String(name, value);
-    }
-  }
+  ReadRecorded(json, reader, meta.recorded);
   reader.Number("global_batch_tokens", &meta.global_batch_tokens);
   reader.Number("micro_batch_size", &meta.micro_batch_size);
   reader.String("recipe", &meta.recipe);

@@ -26,15 +26,10 @@ void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& jo
   const absl::StatusOr<CheckpointMeta> meta =
       text.ok() ? ParseMeta(*text, options.path) : text.status();
   if (meta.ok()) {
-    length = meta->sequence_length > 0 ? meta->sequence_length : length;
-    if (const spec::ObjectiveRow* const objective = spec::FindObjective(meta->task)) {
+    data = meta->recorded.data();
+    length = data.sequence_length() > 0 ? data.sequence_length() : length;
+    if (const spec::ObjectiveRow* const objective = spec::FindObjective(meta->recorded.task())) {
       job.task = objective->name;
-    }
-    if (!meta->packing.empty()) {
-      data.set_packing(meta->packing);
-    }
-    if (!meta->attention.empty()) {
-      data.set_attention(meta->attention);
     }
   }
   if (!options.attention.empty()) {

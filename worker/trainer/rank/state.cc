@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/io/sha256.h"
+#include "common/spec/fields/recorded.h"
 #include "kernels/cuda/device.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/checkpoint/shards.h"
@@ -201,10 +202,7 @@ void FillMeta(const Engine& engine,
   meta.recipe = std::string(engine.recipe().name);
   meta.spec_sha256 = Sha256Hex(spec.SerializeAsString());
   meta.model = spec.model();
-  meta.sequence_length = spec.data().sequence_length();
-  meta.task = spec.task();
-  meta.packing = spec.data().packing();
-  meta.attention = spec.data().attention();
+  meta.recorded = spec::RecordedOf(spec);
   meta.validation_loss = identity.validation_loss;
   meta.plans_json = PlansJson(engine, world_size);
   meta.extra_json = ExtraJson(engine, trainer, identity.trial);
@@ -214,9 +212,9 @@ void FillMeta(const Engine& engine,
 void AddWholeTensors(const Engine& engine, CheckpointContent& content) {
   const ParameterStore& p = engine.parameters();
   for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
-  const bool whole = p.sharded() || p.some_weights_are_masters();
     content.state.push_back({tensor.name, TensorDType::kU8, {tensor.bytes}, tensor.data});
   }
+  const bool whole = p.sharded() || p.some_weights_are_masters();
   for (int i = 0; i < p.size(); ++i) {
     if (whole && p.weight(i).dtype == kernels::DType::kBF16) {
       content.bf16_weights.push_back(p.weight(i).as<uint16_t>());
