@@ -1,0 +1,140 @@
+#include "worker/trainer/rank/agreement.h"
+
+#include <array>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "common/spec/plan/plan_inputs.h"
+#include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
+#include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_run.h"
+
+namespace hearth::trainer {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int64_t kAmple = int64_t{1} << 40;  // bytes
+
+// What each of two ranks makes of `call(rank, collective)`, on a thread each.
+template <typename Call>
+auto OnBoth(const Call& call) {
+  const auto comms = NewThreadCollectives(kRanks);
+  std::array<decltype(call(0, *comms[0])), kRanks> results;
+  std::thread other([&] { results[1] = call(1, *comms[1]); });
+  results[0] = call(0, *comms[0]);
+  other.join();
+  return results;
+}
+
+TEST(CheckSameTest, DifferentValues_AreNamedByAllRanks) {
+  for (const absl::Status& same :
+       OnBoth([](int, Collective& comm) { return CheckSame(comm, "seed", -3); })) {
+    EXPECT_TRUE(same.ok()) << same;
+  }
+  for (const absl::Status& differs : OnBoth(
+           [](int rank, Collective&comm) { return CheckSame(comm, "seed", rank == 0 ? 5 : 3); })) {
+    EXPECT_EQ(differs.code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(differs.message(), "seed: 3 and 5");
+  }
+}
+
+class AgreementTest : public testing::Test {
+ protected:
+  AgreementTest() : spec_(SmallJob(data_.path())) {
+    spec_.mutable_batch()->clear_micro_batch_size();  // auto
+    spec_.mutable_resources()->set_workers(kRanks);
+    spec_.mutable_parallel()->set_shard_optimizer("auto");
+  }
+
+  int64_t ArenaBytes(int64_t micro_batch, int shards) const {
+    const auto inputs = spec::MakePlanInputs(spec_, micro_batch, 1, true, kRanks, shards);
+    return spec::PlanTraining((*inputs)->options)->arena_bytes();
+  }
+  // With so much memory on each rank, from the checkpoint if there is one.
+  struct Outcome {
+    int64_t value = 0;
+    absl::Status status;
+    v1::ExitReason blame = v1::EXIT_REASON_INTERNAL;
+  };
+  template <typename Function>
+  std::array<Outcome, kRanks> Agree(std::array<int64_t, kRanks> bytes,
+                                    const LoadedCheckpoint* resumed,
+                                    const Function& function) const {
+    return OnBoth([&](int rank, Collective& comm) {
+      const v1::Task task = MakeTask(spec_, "", rank, kRanks);
+      const AgreementParts parts = {
+          {spec_}, &task, &comm, bytes[static_cast<size_t>(rank)], resumed};
+      Outcome outcome;
+      const auto agreed = function(parts, outcome.blame);
+      outcome.status = agreed.status();
+      outcome.value = agreed.ok() ? *agreed : 0;
+      return outcome;
+    });
+  }
+  // Both ranks' answer.
+  int64_t MicroBatch(std::array<int64_t, kRanks> bytes,
+                     const LoadedCheckpoint* resumed = nullptr) const {
+    const auto outcomes =
+        Agree(bytes, resumed, [](const AgreementParts& parts, v1::ExitReason& blame) {
+          return AgreeOnMicroBatch(parts, 1, blame);
+        });
+    EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status;
+    EXPECT_EQ(outcomes[0].value, outcomes[1].value);
+    return outcomes[0].value;
+  }
+
+  TempDir data_;
+  v1::JobSpec spec_;
+};
+
+// The global batch of 8 sequences is 4 a rank.
+TEST_F(AgreementTest, MicroBatch_IsTheLargestThatAllRanksHaveMemoryFor) {
+  EXPECT_EQ(MicroBatch({kAmple, kAmple}), 4);
+  const int64_t small = ArenaBytes(4, 1) - 1;
+  EXPECT_EQ(MicroBatch({kAmple, small}), 2);
+  EXPECT_EQ(MicroBatch({small, kAmple}), 2);
+}
+
+// The order of the sums depends on it: a resumed run keeps it. With another number of ranks the
+// sums have another order anyway.
+TEST_F(AgreementTest, MicroBatch_OfAResumedRun_IsThatOfItsCheckpoint) {
+  LoadedCheckpoint checkpoint;
+  checkpoint.meta.micro_batch_size = 1;
+  checkpoint.meta.world_size = kRanks;
+  EXPECT_EQ(MicroBatch({kAmple, kAmple}, &checkpoint), 1);
+  checkpoint.meta.world_size = kRanks + 1;
+  EXPECT_EQ(MicroBatch({kAmple, kAmple}, &checkpoint), 4);
+  spec_.mutable_batch()->clear_global_batch_tokens();
+  EXPECT_EQ(MicroBatch({kAmple, kAmple}, &checkpoint), 1)
+      << "an open global batch follows from the micro-batch";
+}
+
+TEST_F(AgreementTest, Shards_AreWhatTheRankWithTheLeastMemoryNeeds) {
+  spec_.mutable_batch()->set_micro_batch_size(1);
+  const int64_t whole = ArenaBytes(1, 1);
+  ASSERT_LT(ArenaBytes(1, kRanks), whole);
+  const auto shards = [this](std::array<int64_t, kRanks> bytes) {
+    const auto outcomes = Agree(bytes, nullptr, AgreeOnShards);
+    EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status;
+    EXPECT_EQ(outcomes[0].value, outcomes[1].value);
+    return outcomes[0].value;
+  };
+  EXPECT_EQ(shards({whole, whole}), 1);
+  EXPECT_EQ(shards({whole, whole - 1}), kRanks);
+  EXPECT_EQ(shards({whole - 1, whole}), kRanks);
+}
+
+TEST_F(AgreementTest, AJobThatFitsNoRank_IsBlamedOnTheSpec) {
+  const auto outcomes = Agree({1, 1}, nullptr, [](const auto& parts, v1::ExitReason& blame) {
+    return AgreeOnMicroBatch(parts, 1, blame);
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
+    EXPECT_EQ(outcome.blame, v1::EXIT_REASON_BAD_SPEC);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::trainer
