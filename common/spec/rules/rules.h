@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/spec/resolve/data_facts.h"
 #include "common/spec/violations/checker.h"
 #include "hearth/v1/job.pb.h"
 
