@@ -18,6 +18,8 @@ constexpr absl::Duration kTogether = absl::Seconds(5);
 constexpr int kMissedHeartbeats = 3;
 // One that was heard so many heartbeats after another's last word did not fall silent with it.
 constexpr double kHeartbeatsApart = 1.5;
+// So many steps of a job may be missing, beyond CoreOptions::disconnect_silence.
+constexpr int kStepsMissed = 2;
 // Fewer that fall silent together are not taken for a lost network.
 constexpr size_t kIsolationWorkers = 3;
 // What a daemon takes to dial again, pauses and attempts included.
@@ -56,6 +58,10 @@ bool Liveness::Silent(const WorkerState& worker, absl::Duration now) const {
 absl::Duration Liveness::Patience(const WorkerState& worker) const {
   return worker.connection == 0 ? std::min(options_.silence, options_.disconnect_silence)
                                 : options_.silence;
+}
+
+absl::Duration Liveness::Excused(const WorkerState& worker, absl::Duration step_time) const {
+  return std::min(Patience(worker), options_.disconnect_silence + kStepsMissed * step_time);
 }
 
 bool Liveness::Answers(const WorkerState& worker, absl::Duration now) const {

@@ -37,6 +37,9 @@ class Liveness {
   bool Silent(const WorkerState& worker, absl::Duration now) const;
   // How long this worker may say nothing before it counts as lost.
   absl::Duration Patience(const WorkerState& worker) const;
+  // How long after its job's last progress this silent worker may still count as alive, because
+  // the steps show that its rank goes on. The faster they are, the sooner some are missing.
+  absl::Duration Excused(const WorkerState& worker, absl::Duration step_time) const;
   // It is connected and was heard in the last heartbeats.
   bool Answers(const WorkerState& worker, absl::Duration now) const;
   // Past the graces after a start, a stall and an isolation: silence shows in a worker's state.

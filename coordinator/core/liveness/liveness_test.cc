@@ -63,6 +63,17 @@ TEST_F(LivenessTest, Patience_IsShorterOnceTheStreamHasEnded) {
   EXPECT_TRUE(liveness_.Silent(workers_["w0"], now_));
 }
 
+TEST_F(LivenessTest, Excused_IsShortForFastSteps_AndNeverLongerThanThePatience) {
+  Add(1);
+  const WorkerState& worker = workers_["w0"];
+  EXPECT_EQ(liveness_.Excused(worker, absl::Milliseconds(5)),
+            options_.disconnect_silence + absl::Milliseconds(10));
+  EXPECT_EQ(liveness_.Excused(worker, absl::Seconds(2)), options_.silence);
+  EXPECT_EQ(liveness_.Excused(worker, absl::InfiniteDuration()), options_.silence);
+  workers_["w0"].connection = 0;
+  EXPECT_EQ(liveness_.Excused(worker, absl::Seconds(2)), options_.disconnect_silence);
+}
+
 TEST_F(LivenessTest, CauseOf_OneElsewhereAnswers_IsGone) {
   Add(4);
   Pass(absl::Seconds(5), {"w3"});
