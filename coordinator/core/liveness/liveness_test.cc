@@ -155,6 +155,19 @@ TEST_F(LivenessTest, NoticeGap_HoldsSilenceUp_UntilPeersAreBack) {
   EXPECT_EQ(liveness_.QuietOf(workers_["w0"], now_), Liveness::Quiet::kOver);
 }
 
+// Workers that have dialled in since the start do not get its long grace a second time.
+TEST_F(LivenessTest, NoticeGap_SoonAfterAStart_HoldsNoLongerThanLater) {
+  Add(1);
+  Liveness young(options_, now_ - absl::Seconds(10));
+  young.NoticeGap(now_ - absl::Seconds(3), now_);
+  Pass(options_.silence - absl::Milliseconds(1));
+  EXPECT_EQ(young.QuietOf(workers_["w0"], now_), Liveness::Quiet::kHolds);
+  Pass(absl::Milliseconds(1));
+  EXPECT_EQ(young.QuietOf(workers_["w0"], now_), Liveness::Quiet::kOver);
+  workers_["w0"].seen = false;
+  EXPECT_EQ(young.QuietOf(workers_["w0"], now_), Liveness::Quiet::kUnlessPeersAreBack);
+}
+
 TEST_F(LivenessTest, Isolation_EndsWhenOneIsHeardOrItsTimeIsOver) {
   Add(3);
   Pass(absl::Seconds(5));
