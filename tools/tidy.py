@@ -19,6 +19,7 @@ import subprocess
 import sys
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
+import tidy_docs
 import tidy_words
 
 MAX_FILE_LINES = 700
@@ -326,7 +327,7 @@ def torn_text(tree: Tree) -> Iterator[Finding]:
     """No line of a few characters inside a paragraph of a page or inside a message, before a word that fits on it."""
     for path in tree.having(".md", *CPP):
         lines = tree.lines(path)
-        found = tidy_words.torn_paragraphs(prose(lines)) if path.endswith(".md") else tidy_words.torn_literals(lines)
+        found = tidy_words.torn_paragraphs(tidy_docs.prose(lines)) if path.endswith(".md") else tidy_words.torn_literals(lines)
         for number, text in found:
             yield Finding(path, number, "torn-text", text)
 
@@ -611,46 +612,26 @@ def proto_comments(tree: Tree) -> Iterator[Finding]:
             previous = text
 
 
-LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
-
-
-def prose(lines: List[str]) -> Iterator[Tuple[int, str]]:
-    """Numbered lines of a Markdown file outside code fences."""
-    fenced = False
-    for number, line in enumerate(lines, 1):
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        elif not fenced:
-            yield number, line
+def of_rule(name: str, broken: Iterable[tidy_docs.Broken]) -> Iterator[Finding]:
+    return (Finding(path, line, name, text) for path, line, text in broken)
 
 
 @rule
 def docs_links(tree: Tree) -> Iterator[Finding]:
     """Relative links in Markdown files lead somewhere."""
-    folders = {os.path.dirname(p) for p in tree.paths}
-    for path in list(folders):
-        while path:
-            folders.add(path)
-            path = os.path.dirname(path)
-    for path in tree.having(".md"):
-        for number, line in prose(tree.lines(path)):
-            for match in LINK.finditer(re.sub(r"`[^`]*`", "", line)):
-                target = (match.group(1) or match.group(2)).split("#")[0]
-                if not target or re.match(r"[a-z]+:", target):
-                    continue
-                full = os.path.normpath(os.path.join(os.path.dirname(path), target))
-                if full not in tree.paths and full not in folders:
-                    yield Finding(path, number, "docs-links", f"{target} does not exist")
+    return of_rule("docs-links", tidy_docs.links(tree))
 
 
 @rule
 def docs_title(tree: Tree) -> Iterator[Finding]:
     """Every page in docs/ has exactly one title."""
-    for path in tree.having(".md"):
-        if path.startswith("docs/"):
-            titles = [n for n, line in prose(tree.lines(path)) if line.startswith("# ")]
-            if len(titles) != 1:
-                yield Finding(path, titles[1] if titles else 0, "docs-title", f"{len(titles)} titles; a page has one")
+    return of_rule("docs-title", tidy_docs.titles(tree))
+
+
+@rule
+def docs_tests(tree: Tree) -> Iterator[Finding]:
+    """Tests that a page names as `file::Test` exist."""
+    return of_rule("docs-tests", tidy_docs.tests(tree))
 
 
 # ---------------------------------------------------------------------------------------------------------------------------

@@ -95,6 +95,10 @@ CASES = [
     ("proto-comments", {"proto/hearth/a.proto": "message M {\n  // Seconds.\n  int64 x = 1;\n\n  int64 y = 2;\n}\n"},
      {"proto/hearth/a.proto": "// A point.\nmessage M {\n  int64 x = 1;\n}\nmessage N {\n  M m = 1;\n  string job_id = 2;\n}\n"}),
     ("docs-links", {"docs/a.md": "# A\n[b](b.md)\n"}, {"docs/a.md": "# A\n[b](b.md#x) [c](https://x.y/z)\n", "docs/b.md": "# B\n"}),
+    ("docs-tests", {"docs/a.md": "`a_test.cc::A.Works`\n", "a_test.cc": "TEST(A, WorksNot) {}\n"},
+     {"docs/a.md": "`a_test.cc::A.Works`, `b_test.py::test_b`\n", "a_test.cc": "TEST_F(A,\n       Works) {}\n",
+      "b_test.py": "class B:\n    def test_b(self):\n"}),
+    ("docs-tests", {"docs/a.md": "`b_test.py::test_b`\n"}, {"docs/a.md": "`b_test.py`\n"}),
     ("docs-title", {"docs/a.md": "# A\n# B\n"}, {"docs/a.md": "# A\n```\n# not a title\n```\n"}),
 ]
 

@@ -247,6 +247,17 @@ TEST_F(IsolationTest, ContactForAMoment_IdleWorkersStillCountAsMissing) {
   EXPECT_EQ(h_.WorkerState("x1"), v1::WORKER_STATE_UNREACHABLE);
 }
 
+// A daemon is stopped: its trainer steps on until the pipe to it is full.
+TEST_F(IsolationTest, StepsEndAfterAWorkerFellSilent_ItIsLostWithinFiveSeconds) {
+  Begin({"x1", "y1"}, {"z1"});
+  h_.Pass(absl::Seconds(2), {"x1", "z1"});
+  h_.Pass(absl::Seconds(2.5), {"x1", "z1"}, false);
+  EXPECT_EQ(h_.State("job"), v1::JOB_STATE_RUNNING);
+  h_.Pass(absl::Seconds(0.5), {"x1", "z1"}, false);
+  EXPECT_EQ(h_.WorkerState("y1"), v1::WORKER_STATE_LOST);
+  EXPECT_NE(h_.State("job"), v1::JOB_STATE_RUNNING);
+}
+
 TEST_F(IsolationTest, FirstOneDialsInAsTheOthersRunOutOfPatience_TheyAreWaitedFor) {
   Begin({"x1", "y1", "z1"}, {});
   h_.Pass(absl::Seconds(4.5), {});

@@ -39,9 +39,9 @@ class RandomCluster {
     std::erase_if(view.jobs, [](const JobView& job) { return job.phase == JobPhase::kWaiting; });
     for (const JobView& job : view_.jobs) {
       if (job.phase == JobPhase::kWaiting) {
-        lines.Put(DemandOf(*job.spec, job.root_uuid, job.checkpoint_step),
-                  PlaceInQueue(job.spec->resources().priority(), job.create_time, job.job_id,
-                               view.aging));
+        lines.Put(
+            DemandOf(*job.spec, job.root_uuid, job.checkpoint_step),
+            PlaceInQueue(job.spec->resources().priority(), job.queue_time, job.job_id, view.aging));
       }
     }
     view.waiting = &lines;
@@ -99,7 +99,7 @@ class RandomCluster {
     job.job_id = absl::StrCat("j", Below(1000), "-", i);
     job.spec = &spec;
     // Days apart, so that some have aged past others of higher priority.
-    job.create_time = absl::FromUnixSeconds(Below(5) + (Chance(20) ? 86400 * Below(4) : 0));
+    job.queue_time = absl::FromUnixSeconds(Below(5) + (Chance(20) ? 86400 * Below(4) : 0));
     if (Chance(20)) {
       job.root_uuid = absl::StrCat("root", Below(3));
       job.checkpoint_step = int64_t{10} * (1 + Below(2));

@@ -94,7 +94,7 @@ bool Behind(const Cursor& a, const Cursor& b) {
 }
 
 QueuePlace PlaceOf(const JobView& job, absl::Duration aging) {
-  return PlaceInQueue(job.spec->resources().priority(), job.create_time, job.job_id, aging);
+  return PlaceInQueue(job.spec->resources().priority(), job.queue_time, job.job_id, aging);
 }
 
 class Planner {

@@ -59,7 +59,7 @@ struct JobView {
   std::string job_id;
   const v1::JobSpec* spec = nullptr;  // resolved; never null
   JobPhase phase = JobPhase::kWaiting;
-  absl::Time create_time;
+  absl::Time queue_time;             // when it was submitted, see PlaceInQueue
   std::string root_uuid;             // root of the checkpoint to resume from; empty = none
   int64_t checkpoint_step = 0;       // for the reason text
   std::vector<std::string> workers;  // of the gang, if not waiting

@@ -40,7 +40,7 @@ class Cluster {
     JobView job;
     job.job_id = id;
     job.spec = &spec;
-    job.create_time = absl::FromUnixSeconds(static_cast<int64_t>(specs_.size()));
+    job.queue_time = absl::FromUnixSeconds(static_cast<int64_t>(specs_.size()));
     view.jobs.push_back(job);
     return spec;
   }
@@ -251,16 +251,16 @@ TEST(Plan, JobThatHasAged_GoesAheadAndIsNotPreempted) {
   c.AddWorker("a");
   c.AddJob("old", 1);
   c.AddJob("urgent", 1, 2);
-  c.view.jobs[1].create_time = c.view.jobs[0].create_time + 2 * c.view.aging - absl::Seconds(1);
+  c.view.jobs[1].queue_time = c.view.jobs[0].queue_time + 2 * c.view.aging - absl::Seconds(1);
   EXPECT_THAT(Started(c.Plan()), ElementsAre("urgent"));
-  c.view.jobs[1].create_time += absl::Seconds(2);
+  c.view.jobs[1].queue_time += absl::Seconds(2);
   EXPECT_THAT(Started(c.Plan()), ElementsAre("old"));
   // It runs: the urgent one waits for its end.
   c.view.jobs[0].phase = JobPhase::kRunning;
   c.view.jobs[0].workers = {"a"};
   c.view.workers[0].busy_with = "old";
   EXPECT_THAT(c.Plan().requeues, IsEmpty());
-  c.view.jobs[1].create_time -= absl::Seconds(2);
+  c.view.jobs[1].queue_time -= absl::Seconds(2);
   EXPECT_THAT(c.Plan().requeues, SizeIs(1));
 }
 
@@ -270,7 +270,7 @@ TEST(Plan, AgingOff_PriorityAloneDecides) {
   c.AddWorker("a");
   c.AddJob("old", 1);
   c.AddJob("urgent", 1, 1);
-  c.view.jobs[1].create_time += absl::Hours(24 * 365);
+  c.view.jobs[1].queue_time += absl::Hours(24 * 365);
   EXPECT_THAT(Started(c.Plan()), ElementsAre("urgent"));
 }
 
@@ -281,11 +281,11 @@ absl::Duration FirstStart(absl::Duration aging, int priority, absl::Duration end
   c.view.aging = aging;
   c.AddWorker("a");
   c.AddJob("patient", 1);
-  c.view.jobs[0].create_time = absl::UnixEpoch();
+  c.view.jobs[0].queue_time = absl::UnixEpoch();
   absl::Duration busy_until;
   for (absl::Duration now; now < end; now += absl::Minutes(1)) {
     c.AddJob(absl::StrCat("urgent", absl::ToInt64Minutes(now)), 1, priority);
-    c.view.jobs.back().create_time = absl::UnixEpoch() + now;
+    c.view.jobs.back().queue_time = absl::UnixEpoch() + now;
     std::string& running = c.view.workers[0].busy_with;
     if (now >= busy_until) {
       std::erase_if(c.view.jobs, [&](const JobView& job) { return job.job_id == running; });

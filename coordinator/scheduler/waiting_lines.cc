@@ -9,13 +9,13 @@ constexpr absl::Duration kNever = absl::Hours(24 * 365 * 1000);
 }  // namespace
 
 QueuePlace PlaceInQueue(int64_t priority,
-                        absl::Time create_time,
+                        absl::Time queue_time,
                         std::string job_id,
                         absl::Duration aging) {
   const absl::Duration level = aging > absl::ZeroDuration() ? aging : kNever;
   // A level of priority is worth so much waiting: an earlier turn instead of a growing priority, so
   // the order of two jobs never changes and no line is ever sorted again.
-  return {create_time - priority * level, priority, std::move(job_id)};
+  return {queue_time - priority * level, priority, std::move(job_id)};
 }
 
 void WaitingLines::Put(const Demand& demand, const QueuePlace& place) {

@@ -37,10 +37,10 @@ struct QueuePlace {
 // A day of waiting counts as much as one level of priority.
 inline constexpr absl::Duration kDefaultAging = absl::Hours(24);
 
-// `aging` >= 0: how much longer a job must have waited to go ahead of one whose priority is one
-// higher; 0 = never.
+// `queue_time`: when the job was submitted, by a clock that does not jump. `aging` >= 0: how much
+// longer a job must have waited to go ahead of one whose priority is one higher; 0 = never.
 QueuePlace PlaceInQueue(int64_t priority,
-                        absl::Time create_time,
+                        absl::Time queue_time,
                         std::string job_id,
                         absl::Duration aging);
 

@@ -220,8 +220,8 @@ std::string Describe(const v1::Job& job,
   }
   Line(
       out, "Detection",
-      absl::StrFormat("a worker that is silent for %.0f s without progress counts as lost; after a "
-                      "restart of the coordinator it has %.0f s to come back (%.0f s once the "
+      absl::StrFormat("a worker that is silent for %g s without progress counts as lost; after a "
+                      "restart of the coordinator it has %g s to come back (%g s once the "
                       "rest of its gang is back)",
                       version.silence_seconds(), version.reattach_grace_seconds(),
                       version.reattach_prompt_seconds()));

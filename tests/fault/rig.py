@@ -1,10 +1,13 @@
 """What tests of faults need of the machine, each with the reason where it cannot be had: hosts joined by cables that can be cut in one
 direction, small disks that can be filled, a second version of the programs, and wall clocks that jump."""
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 
 import harness
 
@@ -19,6 +22,14 @@ def sh(*argv, check=True):
     return run.stdout
 
 
+@contextlib.contextmanager
+def one_at_a_time():
+    """Among all processes: the first namespace of a machine, and the search for a free loop device, are not safe side by side."""
+    with open(os.path.join(tempfile.gettempdir(), f"hearth-rig-{os.getuid()}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 class Hosts:
     """Network namespaces on one switch. This process, and what it starts without a prefix, becomes the host "hub" for good."""
 
@@ -29,7 +40,8 @@ class Hosts:
         self.names = ["hub", *names]
         self.cut = {}
         try:
-            sh("ip", "netns", "add", self.tag + "hub")
+            with one_at_a_time():
+                sh("ip", "netns", "add", self.tag + "hub")
             self.enter("hub")
             sh("ip", "link", "set", "lo", "up")
             sh("ip", "link", "add", "switch", "type", "bridge")
@@ -91,7 +103,8 @@ class SmallDisk:
         os.makedirs(path, exist_ok=True)
         sh("truncate", "-s", f"{mib}M", self.image)
         sh("mkfs.ext4", "-q", "-m", "0", self.image)
-        sh("mount", "-o", "loop", self.image, path)
+        with one_at_a_time():
+            sh("mount", "-o", "loop", self.image, path)
         shutil.rmtree(os.path.join(path, "lost+found"), ignore_errors=True)
         self.ballast = os.path.join(path, "lost+found")  # a name that a new file system has: nobody wonders about it
 

@@ -7,10 +7,12 @@ no folder is left that no job needs, and no process.
 
   tests/fault/soak.sh --faults 1000 --seed 1      prints each fault, then a table; exit status 0 = all of that holds
   tests/fault/soak.sh --seconds 3600              the same for about so long
+  tests/fault/soak.sh --clusters 12 --faults 1000 the same on twelve clusters side by side, 1,000 faults in all; a table of all, and exit
+                                                  status 1 if the check of any fails: its log and folder stay
+  tests/fault/soak.sh --clusters 12 --cluster 3 --faults 1000     what the third of these does, alone
   tests/fault/soak.sh --only jump_clock --faults 5
   tests/fault/soak.sh --gpus 2 --faults 20        one job at a time, a rank on each GPU (the programs must be built with CUDA)
-  tests/fault/soak.sh --json FILE ...             also the times of all faults; soak_table.py FILE... makes one table of several runs,
-                                                  which may go on side by side: each has its own ports, folders and network
+  tests/fault/soak.sh --json FILE ...             also the times of all faults; soak_table.py FILE... makes one table of several runs
 
 Cutting cables and filling disks needs root, network namespaces and loop devices; without them these rows are left out, and it says so.
 """
@@ -20,15 +22,18 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
+import traceback
 
 import peers
 import harness
 import rig
+import soak_clusters
 import soak_faults
 import soak_table
 
@@ -97,16 +102,32 @@ class Watch:
 class Soak:
     RECOVERY_MAX = 120  # seconds until a fault counts as not recovered from
 
-    def __init__(self, seed, folder, only=(), shape=CPU):
-        self.seed, self.random, self.shape = seed, random.Random(seed), shape
+    def __init__(self, part, folder, only=(), shape=CPU):
+        self.part, self.seed, self.shape, self.only = part, part.own_seed(), shape, only
+        self.random = random.Random(self.seed)
         self.devices = {f"w{k}": device for k, device in enumerate(shape.devices)}
         self.names = list(self.devices)
-        self.hosts = self.disks = None
-        self.left_out = {}  # what rows need and the machine does not have: why
         self.cluster = harness.Cluster(root=folder)
+        self.hosts, self.disks = None, {}
+        self.left_out = {}      # what rows need and the machine does not have: why
+        self.missing = set()    # rows that have not come yet
+        self.acknowledged = []  # job ids, in the order of their submission
+        self.checked = 0        # of these, at the end
+        self.restarted = []     # healthy jobs that a fault stopped: by what, and what they say
+        self.open = set()       # of those acknowledged, not yet seen to have succeeded
+        self.took = {}          # by fault: (noticed, runs again, all jobs make steps and all workers are back), seconds from its beginning
+        self.reference = None
+        self.done = 0
+
+    def prepare(self):
+        """Takes what it needs of the machine, which close() gives back, and sees which rows there are."""
         self.take_machine()
-        self.faults = [f for f in soak_faults.FAULTS if f.needs not in self.left_out and (not only or f.name in only)]
-        self.first = self.random.sample(self.faults, len(self.faults))  # each once, before chance decides
+        self.faults = [f for f in soak_faults.FAULTS if f.needs not in self.left_out and (not self.only or f.name in self.only)]
+        self.missing = {fault.name for fault in self.faults}
+        first = self.part.comes_first(self.missing)
+        # Before chance decides; from the end.
+        self.first = [fault for fault in self.random.sample(self.faults, len(self.faults)) if fault.name in first]
+        folder = self.cluster.dir
         self.second = rig.second_version(os.path.join(folder, "second"))
         self.clocks = {}
         for daemon in ["coordinator", *self.names]:
@@ -114,11 +135,6 @@ class Soak:
             self.cluster.envs[daemon] = self.clocks[daemon].env()
         self.data = os.path.join(folder, "tokens.bin")
         harness.write_tokens(self.data)
-        self.acknowledged = []  # job ids, in the order of their submission
-        self.open = set()       # of these, not yet seen to have succeeded
-        self.took = {}          # by fault: (noticed, runs again, all jobs make steps and all workers are back), seconds from its beginning
-        self.reference = None
-        self.done = 0
 
     def take_machine(self):
         try:
@@ -127,22 +143,24 @@ class Soak:
             self.hosts = rig.Hosts(self.names)
         except OSError as error:
             self.left_out["hosts"] = str(error)
-        folders = {"coordinator": 512, "checkpoints": 1024}
         try:
-            self.disks = {name: rig.SmallDisk(os.path.join(self.cluster.dir, name), mib) for name, mib in folders.items()}
+            for name, mib in {"coordinator": 512, "checkpoints": 1024}.items():
+                self.disks[name] = rig.SmallDisk(os.path.join(self.cluster.dir, name), mib)
         except OSError as error:
             self.left_out["disks"] = str(error)
         for what, why in self.left_out.items():
             rows = [f.name for f in soak_faults.FAULTS if f.needs == what]
             print(f"LEFT OUT: {', '.join(rows)}: no {what} for this soak: {why}", flush=True)
 
-    def close(self):
+    def close(self, stays=False):
+        """With `stays`, its folder is left where it is."""
         self.cluster.stop()
-        for disk in (self.disks or {}).values():
+        for disk in self.disks.values():
             disk.close()
         if self.hosts:
             self.hosts.close()
-        self.cluster.close()
+        if not stays:
+            self.cluster.close()
 
     # -- the cluster ------------------------------------------------------------------------------------------
     def pause(self, least, most):
@@ -181,6 +199,9 @@ class Soak:
         if self.hosts:
             c.address, c.coordinator_args = self.hosts.address("hub") + ":0", ["--insecure"]
             c.prefixes = {name: self.hosts.prefix(name) for name in self.names}
+        else:
+            # Ports stay free while the coordinator is away: clusters beside this one have other addresses.
+            c.address = c.http = f"127.0.0.{self.part.cluster}:0"
         self.start_coordinator()
         if self.hosts:
             c.client_args = ["--insecure", "--token-file", harness.token_file(c.address)]
@@ -247,6 +268,7 @@ class Soak:
             if workers is not None:
                 if self.first and fault is self.first[-1]:
                     self.first.pop()  # one that found nothing to hit comes again
+                self.missing.discard(fault.name)
                 names.append(" ".join([fault.name, *sorted(workers)]))
                 here = {k for k, job in jobs.items() if workers & set(job["workers"])}
                 hit |= here
@@ -274,8 +296,9 @@ class Soak:
         for job_id in sorted(hit) + sorted(set(jobs) - hit):
             now = harness.wait_until(f"{job_id} to go on after {', '.join(names)}", lambda: goes_on(job_id), self.RECOVERY_MAX)
             if job_id not in hit and now["epoch"] != jobs[job_id]["epoch"]:
-                raise Failure(f"{', '.join(names)}: restarted {job_id}, which runs on {jobs[job_id]['workers']}: "
-                              f"{[e['message'] for e in self.cluster.events(job_id)][-3:]}")
+                self.restarted.append(f"{', '.join(names)}: restarted {job_id}, which runs on {jobs[job_id]['workers']}: "
+                                      f"{[e['message'] for e in self.cluster.events(job_id)][-3:]}")
+                raise Failure(self.restarted[-1])
         noticed, runs = watch.end(hit)
         for name in self.cluster.workers:
             self.cluster.wait_worker(name)
@@ -298,6 +321,7 @@ class Soak:
                 raise Failure(f"{job_id} was acknowledged and is {known.get(job_id, 'lost')}")
             if self.outcome(job_id) != self.reference:
                 raise Failure(f"{job_id}: losses or weights differ from those of the undisturbed run")
+            self.checked += 1
         for job_id in set(known) - set(self.acknowledged):  # it was taken and its answer lost
             self.cluster.wait_state(job_id, "SUCCEEDED")
         harness.wait_until("the removal of folders that no job needs", self.only_a_person_can_tell, self.RECOVERY_MAX)
@@ -331,6 +355,7 @@ class Soak:
 
     def run(self, faults, seconds):
         over = time.monotonic() + seconds
+        self.prepare()
         self.start()
         # One job alone first: its losses and weights are what all others must come to.
         self.submit()
@@ -343,41 +368,80 @@ class Soak:
 
     def summary(self, failure=None):
         """What soak_table.py makes a table of."""
-        return {"seed": self.seed, "faults": self.done, "jobs": len(self.acknowledged), "took": self.took, "left_out": self.left_out,
-                "missing": sorted({fault.name for fault in self.first}), "failure": failure}
+        return {"seed": self.seed, "faults": self.done, "jobs": len(self.acknowledged), "checked": self.checked, "restarted": self.restarted,
+                "took": self.took, "left_out": self.left_out, "missing": sorted(self.missing), "failure": failure}
 
 
-def main():
+def options_of(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faults", type=int, default=0, help="how many; 100, or with --seconds as many as fit")
+    parser.add_argument("--faults", type=int, default=0, help="how many in all; 100, or with --seconds as many as fit")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no fault begins later than this")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clusters", type=int, default=1, metavar="N", help="side by side, each with its share of the faults")
+    parser.add_argument("--cluster", type=int, default=0, metavar="K", help="only the K-th of --clusters, from 1")
+    parser.add_argument("--folder", metavar="DIR", help="where all files go, a new one; a failed run leaves there what it has")
     parser.add_argument("--json", metavar="FILE", help="write the times of all faults here, for soak_table.py; also after a failure")
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="workers on cuda:0 to cuda:N-1 instead of five on the CPU")
     parser.add_argument("--optimizer", default="adamw", help="of the jobs")
     parser.add_argument("--only", nargs="+", default=(), choices=[f.name for f in soak_faults.FAULTS], metavar="FAULT")
-    options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    faults = options.faults or (100 if options.seconds == float("inf") else sys.maxsize)
+    options = parser.parse_args(argv)
+    if not options.faults:
+        options.faults = 100 if options.seconds == float("inf") else sys.maxsize
+    if not 0 <= options.cluster <= options.clusters <= options.faults:
+        parser.error(f"--cluster {options.cluster} of --clusters {options.clusters} with {options.faults} faults: a cluster has at least one")
+    if options.gpus and options.clusters > 1:
+        parser.error("--gpus takes one cluster: it has all the GPUs")
+    return options
+
+
+def one_cluster(options, folder):
+    """Its summary. A failed one leaves its folder behind."""
+    part = soak_clusters.Part(options.cluster or 1, options.clusters, options.seed)
+    print(f"seed {part.own_seed()}", flush=True)
     shape = on_gpus(options.gpus) if options.gpus else CPU
     shape = dataclasses.replace(shape, job={**shape.job, "optimizer": {"name": options.optimizer}})
-    soak = Soak(options.seed, tempfile.mkdtemp(prefix="hearth-soak-"), options.only, shape)
+    soak = Soak(part, folder, options.only, shape)
     failure = None
     try:
-        soak.run(faults, options.seconds)
-    except Exception as error:
+        soak.run(part.faults(options.faults), options.seconds)
+    except BaseException as error:  # an interrupted run says how far it came, too
+        for interruption in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(interruption, signal.SIG_IGN)
         harness.Outcome.count += 1  # keeps the folder
         failure = f"{type(error).__name__}: {error}"
-        print(f"FAILED after {soak.done} faults: {failure}", file=sys.stderr)
+        print(f"FAILED after {soak.done} faults: {failure}", file=sys.stderr, flush=True)
+        traceback.print_exc()
     finally:
-        soak.close()
-    summary = soak.summary(failure)
+        soak.close(stays=options.folder and failure)
+    return soak.summary(failure)
+
+
+def several_clusters(options, argv, folder):
+    """One summary of all."""
+    def command(cluster, own_folder, summary):
+        return [sys.executable, os.path.abspath(__file__), *argv, "--cluster", str(cluster), "--folder", own_folder, "--json", summary]
+
+    runs = soak_clusters.side_by_side(options.clusters, folder, command)
+    return {"seed": options.seed, "clusters": runs, **soak_table.merge(runs)}
+
+
+def main(argv):
+    options = options_of(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if options.folder:
+        os.makedirs(options.folder)  # whoever passes all checks removes it
+    folder = options.folder or tempfile.mkdtemp(prefix="hearth-soak-")
+    several = options.clusters > 1 and not options.cluster
+    summary = several_clusters(options, argv, folder) if several else one_cluster(options, folder)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as f:
             json.dump(summary, f)
-    print("\n" + soak_table.table([summary]), flush=True)
-    return 1 if failure else 0
+    if not (options.cluster and options.json):  # else whoever started it makes one table of all
+        print("\n" + soak_table.table(summary["clusters"] if several else [summary]), flush=True)
+    if several and not summary["failure"]:
+        shutil.rmtree(folder)
+    return 1 if summary["failure"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Random faults on a cluster of processes: see soak.py. --faults N (100), --seed S (1). Builds the programs first.
+# Random faults on a cluster of processes, or on several: see soak.py. --faults N (100), --seed S (1), --clusters N (1). Builds the programs
+# first.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake --preset dev >/dev/null

@@ -8,30 +8,59 @@ COLUMNS = ("noticed", "runs again", "all is back")
 
 
 def spread(times):
+    """Leaves out the times that are not known; {} if none is."""
     times = sorted(t for t in times if t is not None)
     at = lambda q: times[min(len(times) - 1, int(q * len(times)))]
-    return f"{at(0.5):5.1f} {at(0.9):5.1f} {times[-1]:5.1f}" if times else "-"
+    return {"times": len(times), "p50": at(0.5), "p90": at(0.9), "max": times[-1]} if times else {}
 
 
-def table(runs):
-    """`runs`: summaries of soak.py. Runs that failed count as far as they came, and are named."""
+def spreads(took):
+    """By kind of fault, and of all: how often it came, and the spread of each column."""
+    every = [row for rows in took.values() for row in rows]
+    return {kind: {"times": len(rows), **{column: spread(row[i] for row in rows) for i, column in enumerate(COLUMNS)}}
+            for kind, rows in [*sorted(took.items()), ("all", every)]}
+
+
+def merge(runs):
+    """One summary of several, with the spreads of all their times. Runs that failed count as far as they came, and are named in `failure`."""
     took = {}
     for run in runs:
         for kind, rows in run["took"].items():
             took.setdefault(kind, []).extend(rows)
+    missing = [set(run["missing"]) for run in runs if run["missing"] is not None]  # None: it left no word of what it did
+    left_out = {what: why for run in runs for what, why in run["left_out"].items()}
+    failed = [f"{name(run)} after {run['faults']} faults: {run['failure']}" for run in runs if run["failure"]]
+    return {**{count: sum(run[count] for run in runs) for count in ("faults", "jobs", "checked")},
+            "restarted": [text for run in runs for text in run["restarted"]], "took": took, "left_out": left_out,
+            "missing": sorted(set.intersection(*missing)) if missing else [], "failure": "; ".join(failed) or None,
+            "spreads": spreads(took)}
+
+
+def name(run):
+    return (f"cluster {run['cluster']}" if "cluster" in run else "the run") + (f" (seed {run['seed']})" if "seed" in run else "")
+
+
+def cell(spread_of_times):
+    return "{p50:5.1f} {p90:5.1f} {max:5.1f}".format(**spread_of_times) if spread_of_times else "-"
+
+
+def table(runs):
+    """`runs`: summaries of soak.py."""
+    whole = merge(runs)
     lines = ["Seconds from the beginning of a fault, its own duration included, until a job that it disturbed was seen to be, until that",
              "job made steps again, and until all jobs made steps and all workers were back: p50 p90 max. -: it disturbed none.", "",
              f"{'fault':<22} {'times':>5}" + "".join(f"{column:>19}" for column in COLUMNS)]
-    every = [row for rows in took.values() for row in rows]
-    for name, rows in [*sorted(took.items()), ("all", every)]:
-        cells = "".join(f"{spread([row[i] for row in rows]):>19}" for i in range(len(COLUMNS)))
-        lines.append(f"{name:<22} {len(rows):>5}{cells}")
-    missing = sorted(set.intersection(*(set(run["missing"]) for run in runs))) if runs else []
-    lines.append(f"{sum(run['faults'] for run in runs)} faults, {sum(run['jobs'] for run in runs)} jobs acknowledged and finished"
-                 + (f"; no time for {', '.join(missing)}" if missing else ""))
+    for kind, row in whole["spreads"].items():
+        lines.append(f"{kind:<22} {row['times']:>5}" + "".join(f"{cell(row[column]):>19}" for column in COLUMNS))
+    lines.append(f"{whole['faults']} faults; {whole['jobs']} jobs acknowledged, {whole['checked']} of them checked to the last bit; "
+                 f"{len(whole['restarted'])} healthy jobs restarted")
+    if whole["missing"]:
+        lines.append(f"no time for {', '.join(whole['missing'])}")
+    lines += [f"left out {what}: {why}" for what, why in whole["left_out"].items()]
     for run in runs:
-        lines += [f"seed {run['seed']}: left out {what}: {why}" for what, why in run["left_out"].items()]
-        lines += [f"seed {run['seed']} FAILED after {run['faults']} faults: {run['failure']}"] if run["failure"] else []
+        if run["failure"]:
+            lines.append(f"FAILED: {name(run)} after {run['faults']} faults: {run['failure']}")
+            lines += [f"  its {what}: {run[what]}" for what in ("log", "folder") if what in run]
     return "\n".join(lines)
 
 

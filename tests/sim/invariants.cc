@@ -149,12 +149,14 @@ void World::CheckCore(bool after_tick) {
 bool World::ComesTooLate(const v1::Job& job, const v1::Job& waiting) const {
   const int64_t levels =
       int64_t{job.spec().resources().priority()} - waiting.spec().resources().priority();
-  // The queue goes by the wall clock's submit times: after a jump they are what the rule means.
-  const absl::Duration later =
-      jumped_ ? core::FromProto(job.create_time()) - core::FromProto(waiting.create_time())
-              : submit_times_.at(job.job_id()) - submit_times_.at(waiting.job_id());
+  const absl::Duration later = submit_times_.at(job.job_id()) - submit_times_.at(waiting.job_id());
   if (aging_ == absl::ZeroDuration()) {
     return levels < 0 || (levels == 0 && later > absl::ZeroDuration());
+  }
+  // Only the wall clock tells how long the machine was away: after a jump the age of those that
+  // waited is not known, and only their order is.
+  if (jumped_ && booted_) {
+    return levels <= 0 && later > absl::ZeroDuration();
   }
   return later > levels * aging_;
 }

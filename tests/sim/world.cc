@@ -92,7 +92,7 @@ int64_t World::Pick(int64_t low, int64_t high) {
 }
 
 core::Now World::Now() {
-  return {clock_.Now(), clock_.Monotonic() + offset_};
+  return {clock_.Now(), clock_.Monotonic() + offset_, boot_id_};
 }
 
 void World::Fail(const std::string& what) {
@@ -133,9 +133,14 @@ std::string World::Dump() const {
 }
 
 void World::StartCoordinator() {
-  // As after a boot: nothing may compare monotonic times of two processes.
-  offset_ = absl::Seconds(Pick(-100000, 100000));
-  Say("coordinator starts");
+  const bool first = boot_id_.empty();
+  if (first || Chance(0.2)) {
+    // Nothing may compare its monotonic times with those of a process before.
+    offset_ = absl::Seconds(Pick(-100000, 100000));
+    boot_id_ = absl::StrCat("boot at ", absl::FormatDuration(clock_.Monotonic()));
+    booted_ = booted_ || !first;
+  }
+  Say(absl::StrCat("coordinator starts, ", boot_id_));
   const core::RestoredState state = Restore();
   core_ = std::make_unique<core::Core>(Options(generation_, aging_), state, Now());
   Tick(generation_);

@@ -216,13 +216,15 @@ class World {
   bool trace_ = false;
   bool healed_ = false;
   bool jumped_ = false;  // the wall clock has
+  bool booted_ = false;  // the coordinator's machine has, after the first time
 
   Store store_;
   std::unique_ptr<Durable> durable_;              // null = `store_` is all
   std::unique_ptr<core::Effects> in_the_making_;  // whether they are on the disk nobody knows
   std::unique_ptr<core::Core> core_;              // null = crashed
   int64_t generation_ = 0;
-  absl::Duration offset_;  // each process has its own monotonic origin
+  absl::Duration offset_;  // of the monotonic clock: each boot has its own origin
+  std::string boot_id_;
   absl::Duration stalled_until_;
   std::deque<std::pair<core::Command, std::function<void(const core::Reply&)>>> backlog_;
   bool draining_ = false;

@@ -22,10 +22,20 @@ absl::Duration Grace(const v1::Job& job) {
 }
 
 void Gang::Progress(int64_t step, absl::Duration made) {
-  if (step > step_) {
-    step_ = step;
-    last_progress_ = std::max(last_progress_, made);
+  if (step <= step_) {
+    return;
   }
+  // The first of a gang comes after loading. Words of two ranks cross each other, so one step may
+  // seem to take no time: what was seen before fades out.
+  if (progressed_) {
+    const absl::Duration took = std::max(made - last_progress_, absl::ZeroDuration());
+    const absl::Duration faded =
+        step_time_ == absl::InfiniteDuration() ? absl::ZeroDuration() : step_time_ / 2;
+    step_time_ = std::max(took / (step - step_), faded);
+  }
+  progressed_ = true;
+  step_ = step;
+  last_progress_ = std::max(last_progress_, made);
 }
 
 void Gang::EndBy(absl::Duration deadline) {

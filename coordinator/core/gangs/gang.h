@@ -28,6 +28,9 @@ class Gang {
   void Progress(int64_t step, absl::Duration made);
   int64_t step() const { return step_; }
   absl::Duration last_progress() const { return last_progress_; }
+  // What a step takes, rather more than less: the longest of the last few that were heard of.
+  // Infinite: not known yet.
+  absl::Duration step_time() const { return step_time_; }
 
   // Then the ranks that are left are killed; an earlier time stays.
   void EndBy(absl::Duration deadline);
@@ -64,6 +67,8 @@ class Gang {
 
   int64_t step_;  // highest that was heard of
   absl::Duration last_progress_;
+  bool progressed_ = false;
+  absl::Duration step_time_ = absl::InfiniteDuration();
   absl::Duration started_;
   std::vector<Phase> phases_;  // by rank; empty = none has sent a heartbeat
   absl::Duration stop_deadline_ = absl::InfiniteDuration();

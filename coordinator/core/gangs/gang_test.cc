@@ -22,6 +22,20 @@ TEST(Gang, Progress_NeverGoesBack) {
   EXPECT_EQ(gang.last_progress(), kStart + absl::Seconds(2));
 }
 
+TEST(Gang, StepTime_IsTheLongestOfTheLastFew_AndLeavesOutLoading) {
+  Gang gang(0, kStart);
+  EXPECT_EQ(gang.step_time(), absl::InfiniteDuration());
+  gang.Progress(1, kStart + absl::Seconds(60));
+  EXPECT_EQ(gang.step_time(), absl::InfiniteDuration());
+  gang.Progress(5, kStart + absl::Seconds(68));
+  EXPECT_EQ(gang.step_time(), absl::Seconds(2));
+  gang.Progress(6, kStart + absl::Seconds(67));  // another rank's word, from before
+  EXPECT_EQ(gang.step_time(), absl::Seconds(1));
+  gang.Progress(1006, kStart + absl::Seconds(69));
+  gang.Progress(1007, kStart + absl::Seconds(79));
+  EXPECT_EQ(gang.step_time(), absl::Seconds(10));
+}
+
 TEST(Gang, EndBy_TheEarliestCounts) {
   Gang gang(0, kStart);
   EXPECT_FALSE(gang.GraceIsOver(kStart + absl::Hours(1000)));

@@ -85,7 +85,7 @@ void JobCommands::Create(const CreateJob& command) {
     turn_.ReplyJob(view);
     return;
   }
-  JobState& kept = jobs_.Add(JobState(std::move(record)));
+  JobState& kept = jobs_.Add(JobState(std::move(record)), turn_.now());
   states_.AddEvent(kept, "state", turn_.user(), "submitted", "submitted", v1::JOB_STATE_UNSPECIFIED,
                    v1::JOB_STATE_QUEUED);
   for (const std::string& warning : command.warnings) {

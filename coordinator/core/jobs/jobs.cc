@@ -45,6 +45,11 @@ void JobState::NameNewest() {
   }
 }
 
+void JobState::set_queued(absl::Time time, v1::Moment moment) {
+  *row_.mutable_queue_time() = ToProto(time);
+  *row_.mutable_queue_moment() = std::move(moment);
+}
+
 double Jobs::RunningSeconds(const JobState& job, absl::Duration now) {
   return job.record().running_base() + absl::ToDoubleSeconds(now - job.running_since);
 }
@@ -59,6 +64,7 @@ void Jobs::Restore(const v1::JobRecord& record, Now now) {
   JobState& job = Keep(JobState(record));
   job.gang().Restored();
   job.set_isolation("");
+  queue_clock_.Restore(record, now);
   job.running_since = now.monotonic;
   if (job.state() == v1::JOB_STATE_RUNNING) {
     // The machine has not booted since: its monotonic clock also counted while no coordinator ran.
@@ -73,8 +79,9 @@ void Jobs::Restore(const v1::JobRecord& record, Now now) {
   KeepSets(job);
 }
 
-JobState& Jobs::Add(JobState job) {
+JobState& Jobs::Add(JobState job, Now now) {
   plan_.Ask();
+  job.set_queued(queue_clock_.Read(now), MomentOf(now));
   JobState& kept = Keep(std::move(job));
   KeepSets(kept);
   return kept;
@@ -108,7 +115,7 @@ void Jobs::KeepSets(const JobState& job) {
     return;
   }
   waiting_.Put(DemandOf(view.spec(), view.checkpoint().root_uuid(), view.checkpoint().step()),
-               PlaceInQueue(view.spec().resources().priority(), FromProto(view.create_time()),
+               PlaceInQueue(view.spec().resources().priority(), QueueTimeOf(job.record()),
                             view.job_id(), aging_));
 }
 

@@ -19,6 +19,7 @@
 #include "common/base/token_bucket.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/gangs/gang_row.h"
+#include "coordinator/core/jobs/queue_clock.h"
 #include "coordinator/core/placement/plan_timer.h"
 #include "coordinator/scheduler/waiting_lines.h"
 #include "hearth/v1/store.pb.h"
@@ -105,6 +106,7 @@ class JobState {
     row_.set_running_base(base);
     *row_.mutable_running_since() = std::move(since);
   }
+  void set_queued(absl::Time time, v1::Moment moment);
 
   v1::JobRecord row_;
 };
@@ -150,8 +152,8 @@ class Jobs {
 
   // After a start. Numbers that damage may have left are brought within bounds.
   void Restore(const v1::JobRecord& record, Now now);
-  // A new one, QUEUED; its id is not taken. The caller adds the event.
-  JobState& Add(JobState job);
+  // A new one, QUEUED, submitted now; its id is not taken. The caller adds the event.
+  JobState& Add(JobState job, Now now);
   void Delete(const std::string& job_id, Effects& effects);
 
   // Null when unknown.
@@ -192,6 +194,7 @@ class Jobs {
   std::unordered_map<std::string_view, JobState*> index_;  // the same, to look up
   std::set<std::string> active_;
   WaitingLines waiting_;
+  QueueClock queue_clock_;
   std::map<std::string, int64_t> reason_counts_;
   std::map<std::string, bool> dirty_;  // job id -> durable
   mutable int64_t visits_ = 0;

@@ -15,7 +15,7 @@ using testing::SizeIs;
 
 class JobsTest : public testing::Test {
  protected:
-  JobState& Add() { return jobs_.Add(QueuedJob("job")); }
+  JobState& Add() { return jobs_.Add(QueuedJob("job"), now_); }
   void Go(v1::JobState to, const char* code) {
     jobs_.Transition(*jobs_.Edit("job"), to, "test", code, "because", now_, effects_);
   }

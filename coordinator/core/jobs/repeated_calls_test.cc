@@ -18,7 +18,7 @@ class RepeatedCallsTest : public testing::Test {
  protected:
   RepeatedCallsTest() {
     for (const char* id : {"job", "other"}) {
-      jobs_.Add(QueuedJob(id));
+      jobs_.Add(QueuedJob(id), now_);
     }
   }
   void Begin(absl::Duration later = absl::ZeroDuration()) {

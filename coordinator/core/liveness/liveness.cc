@@ -18,6 +18,8 @@ constexpr absl::Duration kTogether = absl::Seconds(5);
 constexpr int kMissedHeartbeats = 3;
 // One that was heard so many heartbeats after another's last word did not fall silent with it.
 constexpr double kHeartbeatsApart = 1.5;
+// So many steps of a job may be missing, beyond CoreOptions::disconnect_silence.
+constexpr int kStepsMissed = 2;
 // Fewer that fall silent together are not taken for a lost network.
 constexpr size_t kIsolationWorkers = 3;
 // What a daemon takes to dial again, pauses and attempts included.
@@ -34,7 +36,7 @@ Liveness::Liveness(const CoreOptions& options, absl::Duration start)
     : options_(options),
       start_(start),
       quiet_from_(start),
-      quiet_until_(start + options.reattach_grace),
+      quiet_until_(start),
       isolated_until_(start),
       isolation_from_(start) {}
 
@@ -56,6 +58,10 @@ bool Liveness::Silent(const WorkerState& worker, absl::Duration now) const {
 absl::Duration Liveness::Patience(const WorkerState& worker) const {
   return worker.connection == 0 ? std::min(options_.silence, options_.disconnect_silence)
                                 : options_.silence;
+}
+
+absl::Duration Liveness::Excused(const WorkerState& worker, absl::Duration step_time) const {
+  return std::min(Patience(worker), options_.disconnect_silence + kStepsMissed * step_time);
 }
 
 bool Liveness::Answers(const WorkerState& worker, absl::Duration now) const {
@@ -136,14 +142,18 @@ bool Liveness::PeersAreBack(const WorkerState& worker,
 }
 
 Liveness::Quiet Liveness::QuietOf(const WorkerState& worker, absl::Duration now) const {
+  const auto within = [this, now](absl::Duration from, absl::Duration until) {
+    if (now >= until) {
+      return Quiet::kOver;
+    }
+    return now < from + options_.reattach_prompt ? Quiet::kHolds : Quiet::kUnlessPeersAreBack;
+  };
   // One that was back and has fallen silent since is like any other. After a stall the first words
   // may be old ones of a stream that is no more.
-  const bool was_back =
-      (worker.seen && quiet_from_ == start_) || worker.last_seen >= quiet_from_ + kRedial;
-  if (now >= quiet_until_ || was_back) {
-    return Quiet::kOver;
-  }
-  return now < quiet_from_ + options_.reattach_prompt ? Quiet::kHolds : Quiet::kUnlessPeersAreBack;
+  const Quiet start = worker.seen ? Quiet::kOver : within(start_, StartIsOver());
+  const Quiet later =
+      worker.last_seen >= quiet_from_ + kRedial ? Quiet::kOver : within(quiet_from_, quiet_until_);
+  return std::max(start, later);
 }
 
 Liveness::Cause Liveness::CauseOf(const WorkerState& worker,

@@ -37,12 +37,17 @@ class Liveness {
   bool Silent(const WorkerState& worker, absl::Duration now) const;
   // How long this worker may say nothing before it counts as lost.
   absl::Duration Patience(const WorkerState& worker) const;
+  // How long after its job's last progress this silent worker may still count as alive, because
+  // the steps show that its rank goes on. The faster they are, the sooner some are missing.
+  absl::Duration Excused(const WorkerState& worker, absl::Duration step_time) const;
   // It is connected and was heard in the last heartbeats.
   bool Answers(const WorkerState& worker, absl::Duration now) const;
   // Past the graces after a start, a stall and an isolation: silence shows in a worker's state.
-  bool JudgesSilence(absl::Duration now) const { return now >= quiet_until_; }
+  bool JudgesSilence(absl::Duration now) const {
+    return now >= quiet_until_ && now >= StartIsOver();
+  }
 
-  // Whether silence counts for this worker.
+  // Whether silence counts for this worker; the later ones hold more.
   enum class Quiet {
     kOver,
     kUnlessPeersAreBack,  // a grace holds it up, which ends early when PeersAreBack
@@ -104,6 +109,8 @@ class Liveness {
     std::string host;
   };
 
+  // Those that have not dialled in since the start get this long.
+  absl::Duration StartIsOver() const { return start_ + options_.reattach_grace; }
   // `other` answers, and was heard well after `worker`'s last word.
   bool HeardSince(const WorkerState& other, const WorkerState& worker, absl::Duration now) const;
   // Some witness was heard well after `worker`'s last word.
@@ -118,8 +125,8 @@ class Liveness {
   const CoreOptions options_;
   const absl::Duration start_;
   absl::Duration first_return_ = absl::InfiniteDuration();  // when the first worker dialled in
-  absl::Duration quiet_from_;   // start, or end of a stall or an isolation
-  absl::Duration quiet_until_;  // nobody is silent before
+  absl::Duration quiet_from_;                               // end of the last stall or isolation
+  absl::Duration quiet_until_;  // those that are not back since then are not silent before
   bool isolated_ = false;
   absl::Duration isolated_until_;
   // The silences of the last isolation, or of the workers that were lost before the last one came

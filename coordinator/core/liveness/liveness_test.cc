@@ -63,6 +63,17 @@ TEST_F(LivenessTest, Patience_IsShorterOnceTheStreamHasEnded) {
   EXPECT_TRUE(liveness_.Silent(workers_["w0"], now_));
 }
 
+TEST_F(LivenessTest, Excused_IsShortForFastSteps_AndNeverLongerThanThePatience) {
+  Add(1);
+  const WorkerState& worker = workers_["w0"];
+  EXPECT_EQ(liveness_.Excused(worker, absl::Milliseconds(5)),
+            options_.disconnect_silence + absl::Milliseconds(10));
+  EXPECT_EQ(liveness_.Excused(worker, absl::Seconds(2)), options_.silence);
+  EXPECT_EQ(liveness_.Excused(worker, absl::InfiniteDuration()), options_.silence);
+  workers_["w0"].connection = 0;
+  EXPECT_EQ(liveness_.Excused(worker, absl::Seconds(2)), options_.disconnect_silence);
+}
+
 TEST_F(LivenessTest, CauseOf_OneElsewhereAnswers_IsGone) {
   Add(4);
   Pass(absl::Seconds(5), {"w3"});
@@ -142,6 +153,19 @@ TEST_F(LivenessTest, NoticeGap_HoldsSilenceUp_UntilPeersAreBack) {
       liveness_.PeersAreBack(workers_["w0"], peers, liveness_.ReturnsOf(workers_, now_), now_));
   Pass(options_.reattach_grace);
   EXPECT_EQ(liveness_.QuietOf(workers_["w0"], now_), Liveness::Quiet::kOver);
+}
+
+// Workers that have dialled in since the start do not get its long grace a second time.
+TEST_F(LivenessTest, NoticeGap_SoonAfterAStart_HoldsNoLongerThanLater) {
+  Add(1);
+  Liveness young(options_, now_ - absl::Seconds(10));
+  young.NoticeGap(now_ - absl::Seconds(3), now_);
+  Pass(options_.silence - absl::Milliseconds(1));
+  EXPECT_EQ(young.QuietOf(workers_["w0"], now_), Liveness::Quiet::kHolds);
+  Pass(absl::Milliseconds(1));
+  EXPECT_EQ(young.QuietOf(workers_["w0"], now_), Liveness::Quiet::kOver);
+  workers_["w0"].seen = false;
+  EXPECT_EQ(young.QuietOf(workers_["w0"], now_), Liveness::Quiet::kUnlessPeersAreBack);
 }
 
 TEST_F(LivenessTest, Isolation_EndsWhenOneIsHeardOrItsTimeIsOver) {

@@ -27,8 +27,8 @@ void SilentWorkers::Check() {
       Lose(*worker, "");  // idle: nothing to recover, it is merely not there
       continue;
     }
-    if (turn_.mono() - std::max(worker->last_seen, gangs_.of(worker->job_id).last_progress()) <
-        liveness_.Patience(*worker)) {
+    const Gang& gang = gangs_.of(worker->job_id);
+    if (turn_.mono() - gang.last_progress() < liveness_.Excused(*worker, gang.step_time())) {
       continue;  // UNREACHABLE: the all-reduce proves it alive
     }
     switch (liveness_.CauseOf(*worker, workers_.all(), turn_.mono())) {

@@ -63,7 +63,7 @@ void ClusterViews::AddJob(const JobState& job, ClusterView& view) const {
   JobView out;
   out.job_id = job.job().job_id();
   out.spec = &job.job().spec();
-  out.create_time = FromProto(job.job().create_time());
+  out.queue_time = QueueTimeOf(job.record());
   if (job.job().has_checkpoint()) {
     out.root_uuid = job.job().checkpoint().root_uuid();
     out.checkpoint_step = job.job().checkpoint().step();

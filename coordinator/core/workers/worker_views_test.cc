@@ -21,7 +21,7 @@ class WorkerViewsTest : public testing::Test {
   }
   // A job whose gang, of the third epoch, has its second rank on that worker.
   JobState& RunOn(const WorkerState& worker) {
-    JobState& kept = jobs_.Add(QueuedJob("job", 2));
+    JobState& kept = jobs_.Add(QueuedJob("job", 2), now_);
     kept.BeginEpoch({"elsewhere", worker.worker().worker_id()});
     kept.gang().Begin(now_.wall);
     kept.gang().AddRank("elsewhere", "i1");

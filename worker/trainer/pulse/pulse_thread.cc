@@ -21,7 +21,13 @@ constexpr unsigned kLastWordsSeconds = 15;
 // A look takes memory, too: a thread that hangs with the allocator's lock ends the process so.
 constexpr unsigned kLookSeconds = 60;
 // Peers lose their connections when this rank leaves: until then they can say what they wait for.
+// One that hangs too says nothing.
 constexpr absl::Duration kPeersTalk = absl::Milliseconds(700);
+
+// What a rank puts when it has said so.
+std::string SaidKey(int rank) {
+  return absl::StrCat(kKey, "/", rank);
+}
 
 class PulseThread {
  public:
@@ -54,6 +60,7 @@ class PulseThread {
                            absl::StrCat("rank ", rank_, " was at: ", reading.what, " (after step ",
                                         reading.step, ") when ", *said));
     LogStacks();
+    static_cast<void>(options_.link->Put(SaidKey(rank_), "said"));
   }
 
  private:
@@ -72,9 +79,7 @@ class PulseThread {
     }
     link.SendLog("error", text);
     LogStacks();
-    if (link.task().world_size() > 1) {
-      Pause(kPeersTalk);
-    }
+    LetPeersTalk();
     v1::TrainerExit exit;
     exit.set_reason(v1::EXIT_REASON_HUNG);
     exit.set_message(text);
@@ -82,6 +87,16 @@ class PulseThread {
     link.SendExit(exit);
     options_.leave(ExitCodeOf(exit.reason()).code);
     alarm(0);
+  }
+
+  void LetPeersTalk() const {
+    const absl::Duration over = options_.clock->Monotonic() + kPeersTalk;
+    for (int peer = 0; peer < options_.link->task().world_size(); ++peer) {
+      const absl::Duration left = over - options_.clock->Monotonic();
+      if (peer != rank_ && left > absl::ZeroDuration()) {
+        static_cast<void>(options_.link->Wait(SaidKey(peer), left));
+      }
+    }
   }
 
   void LogStacks() const {

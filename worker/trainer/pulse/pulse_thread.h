@@ -22,8 +22,9 @@ struct PulseThreadOptions {
 
 // Starts threads that live as long as the process, or until `leave` has returned. One looks at the
 // pulse. When the rank hangs it tells the other ranks (key "hang"), logs the stacks of all threads,
-// sends TrainerExit with EXIT_REASON_HUNG and leaves. The other one, of a rank that has peers,
-// waits for that key and logs what this rank waits for and its stacks when a peer hangs.
+// waits until its peers have logged theirs, 0.7 s at most, sends TrainerExit with EXIT_REASON_HUNG
+// and leaves. The other one, of a rank that has peers, waits for that key, logs what this rank
+// waits for and its stacks when a peer hangs, and says so (key "hang/RANK").
 void StartPulseThread(const PulseThreadOptions& options);
 
 }  // namespace hearth::trainer

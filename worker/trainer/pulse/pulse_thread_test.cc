@@ -110,6 +110,7 @@ TEST(PulseThreadTest, StartPulseThread_PeerHangs_SaysWhatItWaitsFor) {
       line, "rank 0 was at: all-reduce of gradients (after step 3) when rank 1 hangs: "))
       << line;
   waits->link.AwaitLog("warning: thread ");
+  EXPECT_TRUE(store->Wait("hang/0", absl::InfiniteDuration()).ok()) << "the other waits for it";
   EXPECT_TRUE(waits->link.exits.empty());
   EXPECT_FALSE(waits->left.HasBeenNotified());
 }

@@ -4,12 +4,19 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/step_report.h"
 
 namespace hearth::trainer {
+namespace {
+
+// Ranks that part in order need a fraction of it.
+constexpr absl::Duration kPartingShown = absl::Seconds(1);
+
+}  // namespace
 
 v1::TrainerExit RankRun::Run() {
   absl::Status status = Prepare();
@@ -34,8 +41,15 @@ v1::TrainerExit RankRun::Run() {
   }
   // On several GPUs a rank that fails, or whose peers do not part, is broken: freeing its memory
   // could wait for kernels that wait for peers. RunRank leaves that to the end of the process.
+  const absl::Duration parting = rank_.clock.Monotonic();
   broken_ = rank_.cuda != nullptr && rank_.task.world_size() > 1 && session_.Bound() &&
             !(status.ok() && session_.Part().ok());
+  const absl::Duration took = rank_.clock.Monotonic() - parting;
+  if (took > kPartingShown) {
+    rank_.link.SendLog(
+        "warning", absl::StrCat("parting from the other ranks took ",
+                                absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(100)))));
+  }
   rank_.link.SendExit(exit);
   HEARTH_FAULT_POINT("trainer.before_exit");
   return exit;
