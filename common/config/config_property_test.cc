@@ -109,6 +109,8 @@ void FillField(Random& random, Message& message, const FieldDescriptor& field) {
         reflection->AddString(&message, &field, RandomString(random));
       } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
         reflection->AddInt32(&message, &field, static_cast<int32_t>(RandomInteger(random)));
+      } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+        reflection->AddInt64(&message, &field, RandomInteger(random));
       } else {
         Fill(random, *reflection->AddMessage(&message, &field));
       }

@@ -358,7 +358,13 @@ void Reader::ReadScalar(const YAML::Node& node,
       store(ParseNumber(scalar), [&](double v) { reflection->SetDouble(&message, &field, v); });
       break;
     case FieldDescriptor::CPPTYPE_INT64:
-      store(ParseInteger(scalar), [&](int64_t v) { reflection->SetInt64(&message, &field, v); });
+      store(ParseInteger(scalar), [&](int64_t v) {
+        if (field.is_repeated()) {
+          reflection->AddInt64(&message, &field, v);
+        } else {
+          reflection->SetInt64(&message, &field, v);
+        }
+      });
       break;
     case FieldDescriptor::CPPTYPE_INT32:
       store(ParseInt32(scalar, IsAutoInteger(field)), [&](int32_t v) {

@@ -121,6 +121,8 @@ std::string FlowValue(const Message& message, const FieldDescriptor& field) {
       text += i == 0 ? "" : ", ";
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
         text += std::to_string(reflection->GetRepeatedInt32(message, &field, i));
+      } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+        text += std::to_string(reflection->GetRepeatedInt64(message, &field, i));
       } else {
         text += IsStructured(field)
                     ? FlowMessage(reflection->GetRepeatedMessage(message, &field, i))

@@ -11,6 +11,7 @@
 #include "common/facts/tokenizer_facts.h"
 #include "common/hf/hf_config.h"
 #include "common/spec/fields/conditions.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/resolve/resolve.h"
 #include "common/spec/rules/rules.h"
 
@@ -103,6 +104,14 @@ absl::Status Complete(v1::JobSpec& spec, const Reader& reader) {
   return spec::ViolationsToStatus(violations);
 }
 
+// A task that trains nothing has nothing to complete: its folders say what the models are.
+absl::Status CheckTrains(const v1::JobSpec& spec) {
+  return spec::Trains(spec)
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(absl::StrCat(
+                   "task: ", spec.task(), " trains nothing, so there is nothing to plan or time"));
+}
+
 absl::Status Compare(const v1::JobSpec& spec, const Reader& reader) {
   std::vector<spec::FieldViolation> violations;
   spec::Checker check(violations);
@@ -114,6 +123,7 @@ absl::Status Compare(const v1::JobSpec& spec, const Reader& reader) {
 }  // namespace
 
 absl::Status CompleteSpec(v1::JobSpec& spec, Env& env, Tokenizers tokenizers) {
+  HEARTH_RETURN_IF_ERROR(CheckTrains(spec));
   const v1::JobSpec given = spec;
   Reader reader(given, env, tokenizers, Missing::kError);
   HEARTH_RETURN_IF_ERROR(reader.ReadData());
@@ -122,6 +132,7 @@ absl::Status CompleteSpec(v1::JobSpec& spec, Env& env, Tokenizers tokenizers) {
 }
 
 absl::Status CompleteForPlan(v1::JobSpec& spec, Env& env) {
+  HEARTH_RETURN_IF_ERROR(CheckTrains(spec));
   if (!spec.model().has_vocab() && !spec.model().has_from()) {
     return CompleteSpec(spec, env);
   }

@@ -14,7 +14,8 @@ enum class Tokenizers {
 };
 
 // Fills model.vocab and the shape of model.from, and checks the datasets. kInvalidArgument lists
-// all violations; errors of opening the datasets and the model folder as they are.
+// all violations, or the task trains nothing; errors of opening the datasets and the model folder
+// as they are.
 absl::Status CompleteSpec(v1::JobSpec& spec,
                           Env& env,
                           Tokenizers tokenizers = Tokenizers::kCompare);

@@ -61,6 +61,7 @@ constexpr Point kPoints[] = {
     {"trainer.loss_spike", "error: this step's targets are other tokens; @N is the step", true},
     {"trainer.illegal_access", "error: a kernel of this step writes outside the GPU's memory"},
     {"trainer.after_step", "weights updated, report not sent"},
+    {"trainer.evaluate", "before a model of task: eval is read"},
     {"trainer.before_exit", "all done and reported, process about to exit"},
     {"checkpoint.before_write", "snapshot taken, no file written"},
     {"checkpoint.before_shard", "the folder is there, this rank's part is not"},

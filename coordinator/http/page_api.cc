@@ -15,6 +15,7 @@
 #include "common/base/version.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/feasibility/measured_plan.h"
+#include "common/spec/objective/objective_table.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
@@ -66,6 +67,7 @@ Json Known(int64_t value) {
 
 Json Summary(const v1::Job& job) {
   const v1::StepReport& last = job.last_report();
+  const bool has_loss = job.has_last_report() && spec::Trains(job.spec());
   Json out = {{"job_id", job.job_id()},
               {"name", job.spec().name()},
               {"state", Lower(v1::JobState_Name(job.state()), "JOB_STATE_")},
@@ -74,7 +76,7 @@ Json Summary(const v1::Job& job) {
               {"epoch", job.epoch()},
               {"restarts", job.restarts()},
               {"step", job.step()},
-              {"steps", job.spec().train().steps()},
+              {"steps", spec::TotalSteps(job)},
               {"create_time", Time(job.has_create_time(), job.create_time())},
               {"start_time", Time(job.has_start_time(), job.start_time())},
               {"end_time", Time(job.has_end_time(), job.end_time())},
@@ -87,7 +89,7 @@ Json Summary(const v1::Job& job) {
               {"hottest_celsius", Measured(job.devices().hottest_celsius())},
               {"warnings", Json::array()},
               {"evaluations", Json::array()},
-              {"loss", job.has_last_report() ? Number(last.loss()) : Json()},
+              {"loss", has_loss ? Number(last.loss()) : Json()},
               {"tokens", last.tokens()},
               {"tokens_per_second", Measured(last.tokens_per_second())}};
   for (const std::string& worker : job.workers()) {
@@ -96,9 +98,8 @@ Json Summary(const v1::Job& job) {
   for (const std::string& warning : job.warnings()) {
     out["warnings"].push_back(warning);
   }
-  for (const v1::EvaluationResult& result : last.evaluations()) {
-    out["evaluations"].push_back(
-        absl::StrCat(spec::EvaluationText(result), ", after step ", result.step()));
+  for (const std::string& text : spec::ResultTexts(job)) {
+    out["evaluations"].push_back(text);
   }
   return out;
 }

@@ -14,6 +14,8 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/rpc/channel.h"
+#include "common/spec/evaluation/evaluation_table.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/time/clock.h"
 #include "jobctl/client/history.h"
 #include "jobctl/commands/command_row.h"
@@ -135,7 +137,10 @@ class Follower {
     if (losses_.size() > kSparklinePoints) {
       losses_.erase(losses_.begin());
     }
-    if (report.has_validation_loss()) {
+    for (const std::string& text : spec::ReportTexts(job_, report)) {
+      lines_.push_back(text);
+    }
+    if (report.has_validation_loss() && report.held_out().empty()) {
       lines_.push_back(
           absl::StrFormat("step %d: held-out loss %.4f", report.step(), report.validation_loss()));
       printed_step_ = std::max(printed_step_, report.step() - 1);
@@ -211,13 +216,13 @@ class Follower {
 
   // When piped: at most about a hundred lines a job, and the last step.
   bool PlainDue(bool finished) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const int64_t every = std::max<int64_t>(1, job_.spec().train().steps() / 100);
+    const int64_t every = std::max<int64_t>(1, spec::TotalSteps(job_) / 100);
     return last_.step() != printed_step_ &&
            (finished || last_.step() / every != printed_step_ / every);
   }
 
   std::string Eta() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const int64_t left = job_.spec().train().steps() - last_.step();
+    const int64_t left = spec::TotalSteps(job_) - last_.step();
     if (left <= 0 || last_.step_seconds() <= 0) {
       return "";
     }
@@ -226,20 +231,26 @@ class Follower {
   }
 
   std::string PlainLine() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!spec::Trains(job_.spec())) {
+      return absl::StrFormat("model %d/%d  %s", last_.step(), spec::TotalSteps(job_), Eta());
+    }
     return absl::StrFormat("step %d/%d  loss %.4f  grad %.3f  lr %.2e  %s tok/s  %s", last_.step(),
-                           job_.spec().train().steps(), last_.loss(), last_.grad_norm(),
+                           spec::TotalSteps(job_), last_.loss(), last_.grad_norm(),
                            last_.learning_rate(), FormatCount(last_.tokens_per_second()), Eta());
   }
 
   std::string ProgressLine() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const int64_t steps = std::max<int64_t>(1, job_.spec().train().steps());
+    const int64_t steps = std::max<int64_t>(1, spec::TotalSteps(job_));
     const double share = static_cast<double>(last_.step()) / static_cast<double>(steps);
+    const bool trains = spec::Trains(job_.spec());
     const std::string tail =
-        absl::StrFormat(" %d/%d  loss %.4f ", last_.step(), steps, last_.loss());
+        trains ? absl::StrFormat(" %d/%d  loss %.4f ", last_.step(), steps, last_.loss())
+               : absl::StrFormat(" model %d/%d ", last_.step(), steps);
     const std::string speed =
-        absl::StrFormat("  %s tok/s  %s", FormatCount(last_.tokens_per_second()), Eta());
+        trains ? absl::StrFormat("  %s tok/s  %s", FormatCount(last_.tokens_per_second()), Eta())
+               : absl::StrCat("  ", Eta());
     const int room = SizeOfTerminal().columns - static_cast<int>(tail.size() + speed.size()) - 3;
-    const int spark = utf8_ ? std::clamp(room / 2, 0, kSparklineWidth) : 0;
+    const int spark = utf8_ && trains ? std::clamp(room / 2, 0, kSparklineWidth) : 0;
     const int width = std::clamp(room - spark, 4, 30);
     const int full = static_cast<int>(std::lround(share * width));
     std::string bar = "[";

@@ -43,6 +43,12 @@ void MakePathsAbsolute(Message& message, const std::string& home, const std::str
       if (!field->is_repeated()) {
         MakePathsAbsolute(*reflection.MutableMessage(&message, field), home, folder);
       }
+    } else if (spec::RowOf(*field).worker_path() && field->is_repeated()) {
+      for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+        reflection.SetRepeatedString(
+            &message, field, i,
+            FromHere(reflection.GetRepeatedString(message, field, i), home, folder));
+      }
     } else if (spec::RowOf(*field).worker_path()) {
       reflection.SetString(&message, field,
                            FromHere(reflection.GetString(message, field), home, folder));

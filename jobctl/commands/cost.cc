@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/spec/objective/objective_table.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -37,7 +38,7 @@ Usage UsageOf(const v1::Job& job, const History& history, const Prices& prices) 
   const int64_t done = history.steps.empty() ? 0 : history.steps.back().step();
   const int64_t left = job.state() == v1::JOB_STATE_SUCCEEDED
                            ? 0
-                           : std::max<int64_t>(0, job.spec().train().steps() - done);
+                           : std::max<int64_t>(0, spec::TotalSteps(job) - done);
   // A job that ended before its last step has no remaining cost.
   const bool gave_up =
       job.state() == v1::JOB_STATE_FAILED || job.state() == v1::JOB_STATE_CANCELLED;

@@ -12,6 +12,7 @@
 #include "common/base/units.h"
 #include "common/config/config.h"
 #include "common/spec/evaluation/evaluation_table.h"
+#include "common/spec/objective/objective_table.h"
 #include "jobctl/client/history.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/cost.h"
@@ -34,8 +35,9 @@ void Line(std::string& out, std::string_view name, std::string_view value) {
 
 void AppendProgress(std::string& out, const v1::Job& job) {
   const v1::StepReport& report = job.last_report();
-  Line(out, "Step", absl::StrCat(job.step(), " of ", job.spec().train().steps()));
-  if (job.step() > 0) {
+  const bool trains = spec::Trains(job.spec());
+  Line(out, trains ? "Step" : "Models", absl::StrCat(job.step(), " of ", spec::TotalSteps(job)));
+  if (trains && job.step() > 0) {
     Line(out, "Loss",
          absl::StrFormat("%.4f (gradient norm %.3f, learning rate %.3e)", report.loss(),
                          report.grad_norm(), report.learning_rate()));
@@ -72,6 +74,9 @@ void AppendRunInfo(std::string& out, const v1::Job& job) {
        absl::StrCat(FormatCount(static_cast<double>(info.parameters())), " parameters"));
   Line(out, "Precision",
        absl::StrCat(info.recipe(), " (", info.recipe_execution(), ") on ", info.device()));
+  if (!spec::Trains(job.spec())) {
+    return;
+  }
   Line(out, "Batch",
        absl::StrCat(info.global_batch_tokens(), " tokens a step: micro-batch ",
                     info.micro_batch_size(), ", ", info.world_size(),
@@ -138,11 +143,9 @@ void AppendTensors(std::string& out, const v1::Job& job) {
   }
 }
 
-// The newest result of each of train.evaluations.
 void AppendEvaluations(std::string& out, const v1::Job& job) {
-  for (const v1::EvaluationResult& result : job.last_report().evaluations()) {
-    Line(out, "Evaluation",
-         absl::StrCat(spec::EvaluationText(result), ", after step ", result.step()));
+  for (const std::string& text : spec::ResultTexts(job)) {
+    Line(out, "Evaluation", text);
   }
 }
 
@@ -210,11 +213,11 @@ std::string Describe(const v1::Job& job,
     Line(out, "Trial", job.trial().text());
   }
   AppendDevices(out, job, temperature_limit);
-  if (job.step() > 0) {
+  if (spec::Trains(job.spec()) && job.step() > 0) {
     Line(out, "Guard", GuardText(job));
     AppendTensors(out, job);
-    AppendEvaluations(out, job);
   }
+  AppendEvaluations(out, job);
   if (job.recovery().has_fault_time()) {
     Line(out, "Recovery", RecoveryText(job.recovery()));
   }

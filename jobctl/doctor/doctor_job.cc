@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/units.h"
+#include "common/spec/objective/objective_table.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -121,9 +122,9 @@ class Diagnosis {
   }
 
   void State() {
-    const std::string text =
-        absl::StrCat(StateName(job_.state()), ", step ", job_.step(), " of ", spec_.train().steps(),
-                     job_.reason().empty() ? "" : absl::StrCat(": ", job_.reason()));
+    const std::string text = absl::StrCat(
+        StateName(job_.state()), ", step ", job_.step(), " of ", spec::TotalSteps(job_),
+        job_.reason().empty() ? "" : absl::StrCat(": ", job_.reason()));
     switch (job_.state()) {
       case v1::JOB_STATE_FAILED:
         Add(Verdict::kFailed, "state", text, absl::StrCat("jobctl logs ", job_.job_id()));

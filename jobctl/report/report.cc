@@ -8,6 +8,7 @@
 #include "common/base/units.h"
 #include "common/base/version.h"
 #include "common/config/config.h"
+#include "common/spec/objective/objective_table.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -50,8 +51,8 @@ void JudgeEnd(Report& report) {
                           : job.state() == v1::JOB_STATE_FAILED  ? Verdict::kFailed
                                                                  : Verdict::kNote;
   Add(report, verdict, "end",
-      absl::StrCat(StateName(job.state()), " at step ", job.step(), " of ",
-                   job.spec().train().steps(), job.reason().empty() ? "" : ": ", job.reason()),
+      absl::StrCat(StateName(job.state()), " at step ", job.step(), " of ", spec::TotalSteps(job),
+                   job.reason().empty() ? "" : ": ", job.reason()),
       verdict == Verdict::kFailed ? ResumeAdvice(job) : "");
 }
 
@@ -252,11 +253,17 @@ Report BuildReport(const ReportFacts& facts) {
   FillLosses(report);
   FillDevices(report);
   JudgeEnd(report);
-  JudgeLoss(report);
-  JudgeMemory(report);
+  // The steps of other tasks have neither gradients nor checkpoints.
+  const bool trains = spec::Trains(facts.job.spec());
+  if (trains) {
+    JudgeLoss(report);
+    JudgeMemory(report);
+  }
   report.verdict.push_back(JudgeTemperature(facts.job, facts.temperature_limit));
-  JudgeNumbers(report);
-  JudgeCheckpoint(report);
+  if (trains) {
+    JudgeNumbers(report);
+    JudgeCheckpoint(report);
+  }
   return report;
 }
 

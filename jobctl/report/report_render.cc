@@ -11,6 +11,7 @@
 #include "common/base/units.h"
 #include "common/plot/svg.h"
 #include "common/spec/evaluation/evaluation_table.h"
+#include "common/spec/objective/objective_table.h"
 #include "jobctl/report/report.h"
 #include "jobctl/views/plot.h"
 #include "nlohmann/json.hpp"
@@ -41,8 +42,7 @@ Rows NumberRows(const Report& report) {
     rows.emplace_back("Precision", absl::StrCat(info.recipe(), " (", info.recipe_execution(), ")"));
     rows.emplace_back("Ranks", absl::StrCat(info.world_size()));
   }
-  rows.emplace_back("Steps",
-                    absl::StrCat(report.job.step(), " of ", report.job.spec().train().steps()));
+  rows.emplace_back("Steps", absl::StrCat(report.job.step(), " of ", spec::TotalSteps(report.job)));
   rows.emplace_back("Tokens", FormatCount(static_cast<double>(usage.tokens)));
   rows.emplace_back("Ran for", HumanDuration(absl::Seconds(usage.seconds)));
   if (report.mean_tokens_per_second.has_value()) {
@@ -55,9 +55,8 @@ Rows NumberRows(const Report& report) {
                                    LossText(report.best_validation_loss), " at step ",
                                    report.best_validation_step));
   }
-  for (const v1::EvaluationResult& result : report.job.last_report().evaluations()) {
-    rows.emplace_back("Evaluation",
-                      absl::StrCat(spec::EvaluationText(result), ", after step ", result.step()));
+  for (const std::string& text : spec::ResultTexts(report.job)) {
+    rows.emplace_back("Evaluation", text);
   }
   rows.emplace_back("Energy", EnergySentence(usage));
   if (usage.cost.has_value()) {
@@ -204,6 +203,43 @@ Json OrNull(bool known, const google::protobuf::Timestamp& time) {
                : Json(nullptr);
 }
 
+Json ToJson(const v1::EvaluationResult& result) {
+  return {
+      {"name", result.name()},
+      {"task", result.task()},
+      {"step", result.step()},
+      {"items", result.items()},
+      {"acc", result.accuracy()},
+      {"acc_norm", OrNull(Given(result.has_accuracy_normalised(), result.accuracy_normalised()))},
+      {"acc_bytes", OrNull(Given(result.has_accuracy_bytes(), result.accuracy_bytes()))},
+      {"perplexity", OrNull(Given(result.has_perplexity(), result.perplexity()))}};
+}
+
+// What task: eval has found; a model without results is not evaluated yet.
+Json ModelsAsJson(const v1::Job& job) {
+  Json models = Json::array();
+  for (const v1::EvaluatedModel& model : job.models()) {
+    Json evaluations = Json::array();
+    for (const v1::EvaluationResult& result : model.evaluations()) {
+      evaluations.push_back(ToJson(result));
+    }
+    Json data = Json::array();
+    for (const v1::HeldOutLoss& loss : model.held_out()) {
+      data.push_back(
+          {{"path", loss.source()},
+           {"loss", OrNull(loss.loss())},
+           {"bits_per_byte", OrNull(Given(loss.has_bits_per_byte(), loss.bits_per_byte()))},
+           {"tokens", loss.tokens()}});
+    }
+    models.push_back({{"path", model.checkpoint().path()},
+                      {"job_id", OrNull(model.checkpoint().job_id())},
+                      {"step", PositiveOrNull(model.checkpoint().step())},
+                      {"evaluations", std::move(evaluations)},
+                      {"data", std::move(data)}});
+  }
+  return models;
+}
+
 }  // namespace
 
 std::string RenderMarkdown(const Report& report) {
@@ -285,16 +321,7 @@ std::string RenderJson(const Report& report) {
   }
   Json evaluations = Json::array();
   for (const v1::EvaluationResult& result : report.job.last_report().evaluations()) {
-    evaluations.push_back(
-        {{"name", result.name()},
-         {"task", result.task()},
-         {"step", result.step()},
-         {"items", result.items()},
-         {"acc", result.accuracy()},
-         {"acc_norm",
-          OrNull(Given(result.has_accuracy_normalised(), result.accuracy_normalised()))},
-         {"acc_bytes", OrNull(Given(result.has_accuracy_bytes(), result.accuracy_bytes()))},
-         {"perplexity", OrNull(Given(result.has_perplexity(), result.perplexity()))}});
+    evaluations.push_back(ToJson(result));
   }
   const Json out = {{"schema", "hearth.report/v1"},
                     {"job_id", report.job.job_id()},
@@ -303,7 +330,7 @@ std::string RenderJson(const Report& report) {
                     {"create_time", OrNull(report.job.has_create_time(), report.job.create_time())},
                     {"end_time", OrNull(report.job.has_end_time(), report.job.end_time())},
                     {"step", report.job.step()},
-                    {"steps", report.job.spec().train().steps()},
+                    {"steps", spec::TotalSteps(report.job)},
                     {"verdict", std::move(verdict)},
                     {"parameters", PositiveOrNull(report.job.run_info().parameters())},
                     {"recipe", OrNull(report.job.run_info().recipe())},
@@ -324,6 +351,7 @@ std::string RenderJson(const Report& report) {
                     {"cost_to_end", OrNull(usage.cost_left)},
                     {"cost_per_billion_tokens", OrNull(usage.cost_per_billion_tokens)},
                     {"evaluations", std::move(evaluations)},
+                    {"models", ModelsAsJson(report.job)},
                     {"devices", std::move(devices)},
                     {"coordinator_version", report.coordinator_version},
                     {"jobctl_version", report.jobctl_version},

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "jobctl/views/terminal.h"
@@ -82,12 +83,18 @@ void EmitYaml(const Json& json, YAML::Emitter& out) {
 }
 
 std::string LossText(const v1::Job& job) {
+  if (!spec::Trains(job.spec())) {
+    const v1::StepReport& last = job.last_report();
+    return last.has_validation_loss() ? Number(last.validation_loss(), 4) : "-";
+  }
   return job.step() > 0 ? Number(job.last_report().loss(), 4) : "-";
 }
 
 std::string SpeedText(const v1::Job& job) {
   const bool live = job.state() == v1::JOB_STATE_RUNNING;
-  return live && job.step() > 0 ? FormatCount(job.last_report().tokens_per_second()) : "-";
+  return live && job.last_report().tokens_per_second() > 0
+             ? FormatCount(job.last_report().tokens_per_second())
+             : "-";
 }
 
 int WorkerCount(const v1::Job& job) {
@@ -269,7 +276,7 @@ absl::Status PrintJobs(OutputFormat format,
     std::vector<std::string> row = {
         job.job_id(),
         StateName(job.state()),
-        absl::StrCat(job.step(), "/", job.spec().train().steps()),
+        absl::StrCat(job.step(), "/", spec::TotalSteps(job)),
         LossText(job),
         SpeedText(job),
         absl::StrCat(WorkerCount(job), "/", job.spec().resources().workers())};

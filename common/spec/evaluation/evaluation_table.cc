@@ -52,4 +52,52 @@ std::string EvaluationText(const v1::EvaluationResult& result) {
   return absl::StrCat(text, ")");
 }
 
+std::string HeldOutText(const v1::HeldOutLoss& loss) {
+  std::string text = absl::StrCat(loss.source(), ": ");
+  absl::StrAppendFormat(&text, "loss %.4f", loss.loss());
+  if (loss.has_bits_per_byte()) {
+    absl::StrAppendFormat(&text, ", %.4f bits per byte", loss.bits_per_byte());
+  }
+  return absl::StrCat(text, " (", loss.tokens(), " tokens)");
+}
+
+std::string ModelText(const v1::Checkpoint& model) {
+  return model.job_id().empty() ? model.path()
+                                : absl::StrCat("step ", model.step(), " of ", model.job_id());
+}
+
+std::vector<std::string> ReportTexts(const v1::Job& job, const v1::StepReport& report) {
+  const bool of_model = report.step() >= 1 && report.step() <= job.models_size();
+  const std::string what =
+      of_model ? ModelText(job.models(static_cast<int>(report.step() - 1)).checkpoint())
+               : absl::StrCat("step ", report.step());
+  std::vector<std::string> texts;
+  for (const v1::HeldOutLoss& loss : report.held_out()) {
+    texts.push_back(absl::StrCat(what, ": ", HeldOutText(loss)));
+  }
+  for (const v1::EvaluationResult& result : report.evaluations()) {
+    texts.push_back(absl::StrCat(what, ": ", EvaluationText(result)));
+  }
+  return texts;
+}
+
+std::vector<std::string> ResultTexts(const v1::Job& job) {
+  std::vector<std::string> texts;
+  for (const v1::EvaluatedModel& model : job.models()) {
+    const std::string what = ModelText(model.checkpoint());
+    for (const v1::HeldOutLoss& loss : model.held_out()) {
+      texts.push_back(absl::StrCat(what, ": ", HeldOutText(loss)));
+    }
+    for (const v1::EvaluationResult& result : model.evaluations()) {
+      texts.push_back(absl::StrCat(what, ": ", EvaluationText(result)));
+    }
+  }
+  if (job.models().empty()) {
+    for (const v1::EvaluationResult& result : job.last_report().evaluations()) {
+      texts.push_back(absl::StrCat(EvaluationText(result), ", after step ", result.step()));
+    }
+  }
+  return texts;
+}
+
 }  // namespace hearth::spec

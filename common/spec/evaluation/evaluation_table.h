@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "hearth/v1/job.pb.h"
 #include "hearth/v1/step.pb.h"
 
 namespace hearth::spec {
+
+// Models that a job of task: eval reads at most: its record names them with their results.
+inline constexpr int kEvaluatedModelsMax = 64;
 
 enum class EvaluationKind : uint8_t { kHellaSwag, kArc, kPiqa, kMmlu, kLambada };
 
@@ -30,5 +34,15 @@ std::vector<std::string_view> EvaluationNames();
 
 // "hellaswag: acc 0.2812, acc_norm 0.3125 (64 items, 2 cut)", for logs, events and tables.
 std::string EvaluationText(const v1::EvaluationResult& result);
+// "/data/web: loss 3.4128, 1.2087 bits per byte (1048576 tokens)".
+std::string HeldOutText(const v1::HeldOutLoss& loss);
+// "step 400 of first-run", or the path of a folder.
+std::string ModelText(const v1::Checkpoint& model);
+
+// What the evaluations in a report of `job` found, a line each.
+std::vector<std::string> ReportTexts(const v1::Job& job, const v1::StepReport& report);
+// All results that the job keeps, a line each: the newest of each of train.evaluations, or those of
+// each evaluated model.
+std::vector<std::string> ResultTexts(const v1::Job& job);
 
 }  // namespace hearth::spec

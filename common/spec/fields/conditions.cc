@@ -10,6 +10,8 @@
 #include "common/base/status_macros.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
+#include "common/spec/objective/objective_table.h"
+#include "common/spec/violations/names.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/techniques.h"
@@ -62,6 +64,10 @@ Truth ComparesTokenizers(const v1::JobSpec& job_spec) {
   return FromBool(job_spec.model().has_from() || datasets > 1);
 }
 
+Truth TaskTrains(const v1::JobSpec& job_spec) {
+  return FromBool(Trains(job_spec));
+}
+
 std::string RecipeText(const v1::JobSpec& job_spec) {
   return Text("precision.recipe is ", ValueText(job_spec, "precision.recipe").value_or("not set"));
 }
@@ -74,6 +80,8 @@ struct Predicate {
 };
 
 const Predicate kPredicates[] = {
+    {"trains", TaskTrains, "with a task that trains",
+     [](const v1::JobSpec& job_spec) { return Text("task is ", job_spec.task()); }},
     {"quantised", Quantised, "with a quantised recipe", RecipeText},
     {"can_be_emulated", CanBeEmulated, "with a recipe that a device may emulate", RecipeText},
     {"can_fall_back", CanFallBack, "with precision.fallback",

@@ -128,6 +128,14 @@ void FillDecay(v1::JobSpec& job_spec) {
   }
 }
 
+void FillQuestionNames(v1::JobSpec& job_spec) {
+  for (v1::QuestionsSpec& questions : *job_spec.mutable_evaluate()->mutable_questions()) {
+    if (!questions.has_name()) {
+      questions.set_name(questions.task());
+    }
+  }
+}
+
 void FillEvaluationNames(v1::JobSpec& job_spec) {
   for (v1::EvaluationSpec& evaluation : *job_spec.mutable_train()->mutable_evaluations()) {
     if (!evaluation.has_name()) {
@@ -139,13 +147,17 @@ void FillEvaluationNames(v1::JobSpec& job_spec) {
 }  // namespace
 
 void FillDerivedDefaults(v1::JobSpec& job_spec) {
+  FillMinWorkers(job_spec);
+  if (!Trains(job_spec)) {
+    FillQuestionNames(job_spec);
+    return;
+  }
   const v1::FieldRow& model =
       RowOf(*v1::JobSpec::descriptor()->FindFieldByNumber(v1::JobSpec::kModelFieldNumber));
   if (Evaluate(model.default_when(), job_spec) == Truth::kYes) {
     FillModelShape(job_spec);
   }
   FillSamples(job_spec);
-  FillMinWorkers(job_spec);
   FillGlobalBatch(job_spec);
   FillFallback(job_spec);
   FillHighPrecisionLayers(job_spec);

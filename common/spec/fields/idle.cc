@@ -27,11 +27,24 @@ v1::JobSpec Resolved(v1::JobSpec job_spec) {
   return job_spec;
 }
 
+// Whether all that a section gives are the defaults of its rows.
+bool HasOnlyDefaults(const Message& section) {
+  std::vector<const FieldDescriptor*> given;
+  section.GetReflection()->ListFields(section, &given);
+  return std::all_of(given.begin(), given.end(), [&section](const FieldDescriptor* field) {
+    return HasRows(*field) ? HasOnlyDefaults(section.GetReflection()->GetMessage(section, field))
+                           : IsRowDefault(section, *field);
+  });
+}
+
 // Whether it is the default of the row, or the job would have the same value without the key: by
 // default, or from its preset.
 bool IsDefault(const v1::JobSpec& given, const v1::JobSpec& resolved, const std::string& path) {
   const Place place = FindPlace(given, path);
-  if (IsRowDefault(*place.message, *place.field)) {
+  const FieldDescriptor& row = *place.field;
+  if (HasRows(row)
+          ? HasOnlyDefaults(place.message->GetReflection()->GetMessage(*place.message, &row))
+          : IsRowDefault(*place.message, row)) {
     return true;
   }
   v1::JobSpec without = given;

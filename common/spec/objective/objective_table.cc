@@ -6,11 +6,12 @@ namespace hearth::spec {
 namespace {
 
 constexpr ObjectiveRow kObjectives[] = {
-    {ObjectiveKind::kPretrain, "pretrain", "predict each next token; every token weighs 1", false,
-     "concat", "causal"},
+    {ObjectiveKind::kPretrain, "pretrain", "predict each next token; every token weighs 1", true,
+     false, "concat", "causal"},
     {ObjectiveKind::kSft, "sft",
-     "supervised fine-tuning; the tokens that the loss mask names count", true, "best_fit",
+     "supervised fine-tuning; the tokens that the loss mask names count", true, true, "best_fit",
      "document"},
+    {ObjectiveKind::kEval, "eval", "evaluate models; trains nothing", false, false, "", ""},
 };
 
 }  // namespace
@@ -25,6 +26,15 @@ const ObjectiveRow* FindObjective(std::string_view name) {
 
 std::vector<std::string_view> ObjectiveNames() {
   return ColumnOf(kObjectives, &ObjectiveRow::name);
+}
+
+bool Trains(const v1::JobSpec& job_spec) {
+  const ObjectiveRow* const row = FindObjective(job_spec.task());
+  return row == nullptr || row->trains;
+}
+
+int64_t TotalSteps(const v1::Job& job) {
+  return Trains(job.spec()) ? job.spec().train().steps() : job.models_size();
 }
 
 }  // namespace hearth::spec

@@ -6,6 +6,7 @@
 #include "common/spec/fields/derived.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/violations/checker.h"
 #include "common/spec/violations/text.h"
@@ -81,7 +82,8 @@ void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
   Checker check(violations);
   // First: the model's defaults depend on what the preset says, and the layers in BF16 on how many
   // there are.
-  const bool preset_known = ApplyPreset(*job_spec.mutable_model());
+  const bool trains = Trains(job_spec);
+  const bool preset_known = !trains || ApplyPreset(*job_spec.mutable_model());
   FillDefaults(job_spec);
   const v1::ModelSpec& model = job_spec.model();
   if (model.has_preset() && model.has_from()) {
@@ -91,6 +93,10 @@ void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
     check.Add("model.from", "must not be empty");
   }
   CheckRows(job_spec, "", check);
+  if (!trains) {
+    CheckJobRules(job_spec, check);
+    return;
+  }
   if (preset_known && Evaluate("shape_known", job_spec) == Truth::kYes) {
     CheckModelComplete(model, check);
   }
@@ -102,6 +108,10 @@ void ResolveWithFacts(v1::JobSpec& job_spec,
                       const DataFacts& facts,
                       const v1::ModelSpec* from_model,
                       std::vector<FieldViolation>& violations) {
+  // A task that trains nothing has neither model nor data of its own.
+  if (!Trains(job_spec)) {
+    return;
+  }
   Checker check(violations);
   v1::ModelSpec& model = *job_spec.mutable_model();
   if (from_model != nullptr) {

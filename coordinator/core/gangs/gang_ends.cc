@@ -5,13 +5,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/spec/objective/objective_table.h"
 #include "coordinator/core/gangs/verdict.h"
+#include "coordinator/core/jobs/resume_point.h"
 #include "coordinator/core/transitions.h"
 
 namespace hearth::coordinator {
 namespace {
 
 constexpr int kDefaultMaxRestarts = 3;
+
+std::string FailedTooOften(const v1::Job& job, const Verdict& verdict) {
+  return absl::StrCat("failed ", job.restarts(), " times without a new ",
+                      spec::Trains(job.spec()) ? "checkpoint" : "result",
+                      "; last: ", verdict.message);
+}
 
 }  // namespace
 
@@ -31,11 +39,11 @@ void GangEnds::Stop(JobState& job,
         all_reached &&
         (rank.gone() || (worker.connection != 0 && !liveness_.Silent(worker, turn_.mono())));
   }
-  // A step past the checkpoint that the gang started from was done, even if its report has not
-  // arrived yet: then there is something to save.
+  // A step past those that the gang started from was done, even if its report has not arrived yet:
+  // then there is something to save.
   const bool nothing_to_save =
       job.state() == v1::JOB_STATE_STARTING && all_reached &&
-      gangs_.of(job.job().job_id()).step() <= job.job().checkpoint().step();
+      gangs_.of(job.job().job_id()).step() <= ResumePointOf(job.job()).step;
   states_.Transition(job, to, actor, code, reason);
   job.gang().Stop(bit, code, reason);
   // Ranks that have not saved and ended by then are killed.
@@ -209,9 +217,7 @@ void GangEnds::Recover(JobState& job) {
   // Lost workers and stops from outside are not the trainer's failures: they may repeat for ever.
   if (AllGone(job.record()) && !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
       !MayRestart(job)) {
-    Finish(job, v1::JOB_STATE_FAILED, "max_restarts",
-           absl::StrCat("failed ", job.job().restarts(),
-                        " times without a new checkpoint; last: ", verdict.message));
+    Finish(job, v1::JOB_STATE_FAILED, "max_restarts", FailedTooOften(job.job(), verdict));
     return;
   }
   recoveries_.NoteFault(job, verdict);
@@ -251,9 +257,7 @@ void GangEnds::SettleRecovering(JobState& job) {
   const bool counts = !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
                       verdict.exit_class != ExitClass::kFinished;
   if (counts && !MayRestart(job)) {
-    Finish(job, v1::JOB_STATE_FAILED, "max_restarts",
-           absl::StrCat("failed ", job.job().restarts(),
-                        " times without a new checkpoint; last: ", verdict.message));
+    Finish(job, v1::JOB_STATE_FAILED, "max_restarts", FailedTooOften(job.job(), verdict));
     return;
   }
   recoveries_.NoteFault(job, verdict);  // by now it may be known better who was first

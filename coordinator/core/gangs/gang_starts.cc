@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "coordinator/core/gangs/verdict.h"
+#include "coordinator/core/jobs/resume_point.h"
 
 namespace hearth::coordinator {
 
@@ -19,7 +20,8 @@ void GangStarts::Start(JobState& job, const std::vector<std::string>& workers) {
   const v1::Job& view = job.job();
   job.BeginEpoch(workers);
   job.gang().Begin(turn_.wall());
-  gangs_.Start(view.job_id(), view.checkpoint().step(), turn_.mono());
+  const int64_t done = ResumePointOf(view).step;
+  gangs_.Start(view.job_id(), done, turn_.mono());
   for (const std::string& id : workers) {
     const WorkerState& worker = workers_.at(id);
     // Bound to the incarnation: a daemon that is restarted under this name does not inherit the
@@ -28,11 +30,9 @@ void GangStarts::Start(JobState& job, const std::vector<std::string>& workers) {
     workers_.Assign(worker, view.job_id());
   }
   NoteDevices(job);
-  states_.Transition(
-      job, v1::JOB_STATE_STARTING, "scheduler", "scheduled",
-      absl::StrCat(
-          "epoch ", view.epoch(), " on ", absl::StrJoin(workers, ", "),
-          view.has_checkpoint() ? absl::StrCat(" from step ", view.checkpoint().step()) : ""));
+  states_.Transition(job, v1::JOB_STATE_STARTING, "scheduler", "scheduled",
+                     absl::StrCat("epoch ", view.epoch(), " on ", absl::StrJoin(workers, ", "),
+                                  done > 0 ? absl::StrCat(" from step ", done) : ""));
   // Last, as a task carries epoch and ranks. The messages leave after the commit, so no worker ever
   // runs an epoch that the store does not know.
   for (int i = 0; i < job.record().ranks_size(); ++i) {
@@ -90,11 +90,16 @@ void GangStarts::SendStart(JobState& job, int rank) {
   // Longer than the coordinator waits: it knows which rank the others wait for.
   task.set_gather_seconds(2 * absl::ToDoubleSeconds(options_.loading_timeout));
   task.set_threads(std::max(1, threads > 0 ? threads : host.device().threads()));
+  task.set_resume_step(ResumePointOf(view).step);
+  for (const v1::EvaluatedModel& model : view.models()) {
+    v1::Checkpoint& folder = *task.add_models();
+    folder = model.checkpoint();
+    folder.set_path(FolderOn(host, model.checkpoint()));
+  }
   // Newest first: the first one is what the gang resumes from.
   for (const v1::Checkpoint& checkpoint : job.record().checkpoints()) {
     if (task.resume_path().empty()) {
       task.set_resume_path(FolderOn(host, checkpoint));
-      task.set_resume_step(checkpoint.step());
       task.set_resume_manifest_sha256(checkpoint.manifest_sha256());
     } else if (checkpoint.root_uuid() == host.root_uuid()) {
       // Earlier ones in case the newest is damaged: those that this worker can read.

@@ -6,6 +6,7 @@
 #include "common/base/ids.h"
 #include "common/spec/fields/rows.h"
 #include "coordinator/core/errors.h"
+#include "coordinator/core/jobs/evaluated_models.h"
 #include "coordinator/core/transitions.h"
 
 namespace hearth::coordinator {
@@ -57,11 +58,17 @@ void JobCommands::Create(const CreateJob& command) {
                                absl::StrCat("job ", id, " exists already"), {{"job_id", id}}));
     return;
   }
+  auto models = EvaluatedModels(command.spec, jobs_);
+  if (!models.ok()) {
+    turn_.ReplyError(models.status());
+    return;
+  }
   v1::JobRecord record;
   record.set_paths_checked(command.paths_checked);
   v1::Job& view = *record.mutable_job();
   view.set_job_id(id);
   *view.mutable_spec() = command.spec;
+  *view.mutable_models() = *std::move(models);
   view.set_owner(command.owner);
   view.set_state(v1::JOB_STATE_QUEUED);
   view.set_desired(v1::DESIRED_RUN);

@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clip_text.h"
 #include "common/base/status_macros.h"
+#include "common/spec/objective/objective_table.h"
 #include "coordinator/core/errors.h"
+#include "coordinator/core/jobs/resume_point.h"
 #include "coordinator/core/transitions.h"
 
 namespace hearth::coordinator {
@@ -56,8 +58,7 @@ double Jobs::RunningSeconds(const JobState& job, absl::Duration now) {
 
 int64_t Jobs::LastStep(const JobState& job) {
   // A resume may have set train.steps below what is done.
-  return std::max(
-      {job.job().spec().train().steps(), job.job().step(), job.job().checkpoint().step()});
+  return std::max({spec::TotalSteps(job.job()), job.job().step(), job.job().checkpoint().step()});
 }
 
 void Jobs::Restore(const v1::JobRecord& record, Now now) {
@@ -114,7 +115,8 @@ void Jobs::KeepSets(const JobState& job) {
     waiting_.Remove(view.job_id());
     return;
   }
-  waiting_.Put(DemandOf(view.spec(), view.checkpoint().root_uuid(), view.checkpoint().step()),
+  const ResumePoint from = ResumePointOf(view);
+  waiting_.Put(DemandOf(view.spec(), from.root_uuid, from.checkpoint_step),
                PlaceInQueue(view.spec().resources().priority(), QueueTimeOf(job.record()),
                             view.job_id(), aging_));
 }

@@ -76,6 +76,10 @@ class JobState {
   void set_last_decision(const v1::GuardDecision& decision) {
     *row_.mutable_job()->mutable_last_decision() = decision;
   }
+  // StepReports: what was found of each.
+  google::protobuf::RepeatedPtrField<v1::EvaluatedModel>& models() {
+    return *row_.mutable_job()->mutable_models();
+  }
   void set_step(int64_t step) { row_.mutable_job()->set_step(step); }
   void set_last_report(v1::StepReport report) {
     *row_.mutable_job()->mutable_last_report() = std::move(report);

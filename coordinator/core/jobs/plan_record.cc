@@ -3,12 +3,16 @@
 #include <optional>
 
 #include "common/spec/feasibility/measured_plan.h"
+#include "common/spec/objective/objective_table.h"
 
 namespace hearth::coordinator {
 
 void PlanRun(JobState& job) {
   const v1::Job& view = job.job();
-  std::optional<v1::JobPlan> plan = spec::PlanStarted(view.spec(), view.run_info(), view.devices());
+  std::optional<v1::JobPlan> plan;
+  if (spec::Trains(view.spec())) {
+    plan = spec::PlanStarted(view.spec(), view.run_info(), view.devices());
+  }
   if (plan.has_value()) {
     plan->set_epoch(view.epoch());
     const v1::JobPlan& before = job.record().plan();

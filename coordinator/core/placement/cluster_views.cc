@@ -6,6 +6,7 @@
 
 #include "coordinator/core/errors.h"
 #include "coordinator/core/gangs/verdict.h"
+#include "coordinator/core/jobs/resume_point.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -64,10 +65,9 @@ void ClusterViews::AddJob(const JobState& job, ClusterView& view) const {
   out.job_id = job.job().job_id();
   out.spec = &job.job().spec();
   out.queue_time = QueueTimeOf(job.record());
-  if (job.job().has_checkpoint()) {
-    out.root_uuid = job.job().checkpoint().root_uuid();
-    out.checkpoint_step = job.job().checkpoint().step();
-  }
+  const ResumePoint from = ResumePointOf(job.job());
+  out.root_uuid = from.root_uuid;
+  out.checkpoint_step = from.checkpoint_step;
   if (ReadyToRestart(job.record())) {
     out.phase = JobPhase::kWaiting;
     view.jobs.push_back(std::move(out));

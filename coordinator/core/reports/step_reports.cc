@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/spec/evaluation/evaluation_table.h"
+#include "common/spec/objective/objective_table.h"
 #include "coordinator/core/jobs/plan_record.h"
+#include "coordinator/core/jobs/resume_point.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -34,6 +36,10 @@ void StepReports::TakeRunInfo(JobState& job, int rank, const v1::RunInfo& info) 
     OpenEpoch(job, info.start_step());
     job.set_run_info(info);
     PlanRun(job);
+    // A step of one that trains nothing may take hours.
+    if (!spec::Trains(job.job().spec())) {
+      Begin(job, info.start_step() + 1, "evaluates");
+    }
   }
 }
 
@@ -65,17 +71,33 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
   job.set_last_report(std::move(last));
   AppendHistory(job, std::move(record));
   if (job.state() == v1::JOB_STATE_STARTING) {
-    states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step",
-                       absl::StrCat("running since step ", step.step()));
-    recoveries_.NoteRecovered(job, step.step());
+    Begin(job, step.step(), absl::StrCat("running since step ", step.step()));
   } else if (job.state() == v1::JOB_STATE_RUNNING) {
     job.set_running_seconds(Jobs::RunningSeconds(job, turn_.mono()));
   }
   NoteDecisions(job, step.decisions());
-  for (const v1::EvaluationResult& result : step.evaluations()) {
-    states_.Note(job, "evaluation", "trainer",
-                 absl::StrCat("step ", step.step(), ": ", spec::EvaluationText(result)));
+  KeepResults(job, step);
+  for (const std::string& text : spec::ReportTexts(view, step)) {
+    states_.Note(job, "evaluation", "trainer", text);
   }
+}
+
+void StepReports::Begin(JobState& job, int64_t step, const std::string& text) {
+  if (job.state() == v1::JOB_STATE_STARTING) {
+    states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step", text);
+    recoveries_.NoteRecovered(job, step);
+  }
+}
+
+void StepReports::KeepResults(JobState& job, const v1::StepReport& step) {
+  if (step.step() > job.models().size()) {
+    return;
+  }
+  v1::EvaluatedModel& model = *job.models().Mutable(static_cast<int>(step.step() - 1));
+  *model.mutable_evaluations() = step.evaluations();
+  *model.mutable_held_out() = step.held_out();
+  // It is done for good, so what failed before does not count against the next failure.
+  job.set_restarts(0);
 }
 
 void StepReports::TakeTrial(JobState& job, int rank, const v1::PrecisionTrial& trial) {
@@ -103,7 +125,7 @@ void StepReports::OpenEpoch(JobState& job, int64_t start_step) {
   // For its side effect: the counters are read now, so the first step pays only for itself.
   EnergyOfOtherRanks(job);
   const v1::Job& view = job.job();
-  const int64_t expected = view.checkpoint().step();
+  const int64_t expected = ResumePointOf(view).step;
   if (start_step != expected) {
     states_.Note(
         job, "warning", "trainer",

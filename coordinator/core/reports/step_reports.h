@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "coordinator/core/gangs/gang.h"
 #include "coordinator/core/gangs/recoveries.h"
@@ -30,6 +31,10 @@ class StepReports {
 
  private:
   void OpenEpoch(JobState& job, int64_t start_step);
+  // The gang is at work; its first step is or will be `step`.
+  void Begin(JobState& job, int64_t step, const std::string& text);
+  // A step of a task that reads models: what was found of the model stays with the job.
+  static void KeepResults(JobState& job, const v1::StepReport& step);
   // Joules of the devices of the ranks but 0 since the look before (since now, for a new epoch).
   double EnergyOfOtherRanks(const JobState& job);
   void AppendHistory(JobState& job, v1::MetricRecord record);

@@ -80,6 +80,8 @@ v1::Job ListEntry(const v1::Job& job) {
   entry.mutable_last_report()->clear_tensors();
   entry.mutable_last_report()->clear_evaluations();
   entry.mutable_spec()->mutable_train()->clear_evaluations();
+  entry.mutable_spec()->clear_evaluate();
+  entry.clear_models();
   entry.clear_trial();
   entry.clear_warnings();
   if (static_cast<int64_t>(entry.ByteSizeLong()) > kListEntryBytes) {

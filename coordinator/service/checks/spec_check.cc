@@ -1,6 +1,7 @@
 #include "coordinator/service/checks/spec_check.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "common/rpc/grpc_status.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/gpus/gpus.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/resolve/resolve.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -124,6 +126,37 @@ std::optional<Largest> LargestOf(const v1::JobSpec& spec, const std::vector<Work
       largest->device().memory_bytes(), largest->device().threads()};
 }
 
+enum class Holds : uint8_t { kTraining, kHeldOut, kModel };
+
+struct NamedPath {
+  std::string field;
+  std::string path;
+  Holds holds;
+};
+
+// The paths of PathsOf, in its order.
+std::vector<NamedPath> NamedPathsOf(const v1::JobSpec& spec) {
+  std::vector<NamedPath> named;
+  const auto add_sources = [&](const auto& sources, const char* list, Holds holds) {
+    for (int i = 0; i < sources.size(); ++i) {
+      named.push_back({absl::StrCat(list, "[", i, "].path"), sources[i].path(), holds});
+    }
+  };
+  const auto add_texts = [&](const auto& paths, const char* list, Holds holds) {
+    for (int i = 0; i < paths.size(); ++i) {
+      named.push_back({absl::StrCat(list, "[", i, "]"), paths[i], holds});
+    }
+  };
+  add_sources(spec.data().train(), "data.train", Holds::kTraining);
+  add_sources(spec.data().validation(), "data.validation", Holds::kHeldOut);
+  if (!spec.model().from().empty()) {
+    named.push_back({"model.from", spec.model().from(), Holds::kModel});
+  }
+  add_texts(spec.evaluate().data(), "evaluate.data", Holds::kHeldOut);
+  add_texts(spec.evaluate().models(), "evaluate.models", Holds::kModel);
+  return named;
+}
+
 bool IsPlanned(SpecChecker::Origin origin) {
   return origin == SpecChecker::Origin::kPlanned || origin == SpecChecker::Origin::kPlannedByViewer;
 }
@@ -132,14 +165,8 @@ bool IsPlanned(SpecChecker::Origin origin) {
 
 std::vector<std::string> PathsOf(const v1::JobSpec& spec) {
   std::vector<std::string> paths;
-  for (const v1::DataSource& source : spec.data().train()) {
-    paths.push_back(source.path());
-  }
-  for (const v1::DataSource& source : spec.data().validation()) {
-    paths.push_back(source.path());
-  }
-  if (!spec.model().from().empty()) {
-    paths.push_back(spec.model().from());
+  for (const NamedPath& named : NamedPathsOf(spec)) {
+    paths.push_back(named.path);
   }
   return paths;
 }
@@ -148,15 +175,11 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
   std::vector<spec::FieldViolation> violations;
   spec::DataFacts facts;
   const v1::ModelSpec* from_model = nullptr;
-  const int train = spec.data().train_size();
-  const int validation = spec.data().validation_size();
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const int n = static_cast<int>(i);
+  const std::vector<NamedPath> named = NamedPathsOf(spec);
+  for (size_t i = 0; i < std::min(paths.size(), named.size()); ++i) {
     const v1::PathInfo& info = paths[i];
-    const bool is_model = n >= train + validation;
-    const std::string field = is_model    ? "model.from"
-                              : n < train ? absl::StrCat("data.train[", n, "].path")
-                                          : absl::StrCat("data.validation[", n - train, "].path");
+    const std::string& field = named[i].field;
+    const bool is_model = named[i].holds == Holds::kModel;
     if (!info.error().empty()) {
       violations.push_back({field, absl::StrCat(info.path(), ": ", info.error())});
     } else if (is_model != (info.kind() == "model")) {
@@ -173,7 +196,7 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
         facts.without_mask.push_back({field, info.path()});
       }
       facts.vocab = std::max(facts.vocab, info.vocab());
-      facts.train_tokens += n < train ? info.tokens() : 0;
+      facts.train_tokens += named[i].holds == Holds::kTraining ? info.tokens() : 0;
     }
   }
   if (violations.empty()) {
@@ -199,8 +222,8 @@ absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& 
 }
 
 absl::Status CheckMemoryUnseen(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
-  if (spec.model().has_from()) {
-    return absl::OkStatus();  // the model's size is in the folder
+  if (spec.model().has_from() || !spec::Trains(spec)) {
+    return absl::OkStatus();  // the model's size is in a folder
   }
   v1::JobSpec least = spec;
   if (least.model().vocab() == 0) {
@@ -252,6 +275,11 @@ void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
   }
   if (!violations.empty()) {
     return done({spec::ViolationsToStatus(violations), std::move(spec), false, {}});
+  }
+  if (IsPlanned(origin) && !spec::Trains(spec)) {
+    const absl::Status status = absl::InvalidArgumentError(
+        absl::StrCat("task: ", spec.task(), " trains nothing, so there is nothing to plan"));
+    return done({status, std::move(spec), false, {}});
   }
   if (IsPlanned(origin) && spec.model().has_vocab() && !spec.model().has_from()) {
     spec::ResolveWithFacts(spec, spec::DataFacts(), nullptr, violations);

@@ -17,7 +17,7 @@
 
 namespace hearth::coordinator {
 
-// The paths of a spec that workers must see: datasets, then model.from.
+// The paths of a spec that workers must see: datasets and model.from, then those of evaluate.
 std::vector<std::string> PathsOf(const v1::JobSpec& spec);
 
 // Completes a resolved spec with what a worker said of PathsOf(spec), in that order.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/metrics/step_metrics.h"
+#include "common/spec/objective/objective_table.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/service/metrics/step_totals.h"
 
@@ -116,7 +117,7 @@ constexpr JobFamily kJobFamilies[] = {
     {{"hearth_job_target_step", MetricType::kGauge, "train.steps of the job.", "job_id",
       Stability::kBeta},
      [](const JobFacts& facts, Series& out) {
-       out.Add(static_cast<double>(facts.job.spec().train().steps()), {facts.job.job_id()});
+       out.Add(static_cast<double>(spec::TotalSteps(facts.job)), {facts.job.job_id()});
      }},
     {{"hearth_job_precision_info", MetricType::kGauge,
       "The recipe in force at the last step, native or emulated; always 1.",

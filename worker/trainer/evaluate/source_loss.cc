@@ -57,7 +57,8 @@ std::optional<double> SourceLoss::BitsPerByte() const {
 absl::StatusOr<SourceLoss> MeasureSource(Engine& engine,
                                          const Loader& loader,
                                          dataset::Tokenizer* tokenizer,
-                                         int64_t samples) {
+                                         int64_t samples,
+                                         const std::function<absl::Status()>& before_batch) {
   const int64_t length = loader.sequence_length();
   const int64_t micro_batch = engine.model_rows() / length;
   const BatchBuffers batch = engine.StagedBatch(0);
@@ -70,6 +71,7 @@ absl::StatusOr<SourceLoss> MeasureSource(Engine& engine,
   std::vector<int32_t> targets;
   HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, state, sizeof(*state)));
   for (int64_t first = 0; first < samples; first += micro_batch) {
+    HEARTH_RETURN_IF_ERROR(before_batch());
     const int64_t count = std::min(micro_batch, samples - first);
     HEARTH_RETURN_IF_ERROR(loader.Fill(first, count, batch));
     // Rows of an earlier batch stay where there are too few samples; they do not count.

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/dataset/tokenizer.h"
 #include "worker/trainer/data/loader.h"
@@ -29,10 +31,12 @@ struct SourceLoss {
 
 // Samples 0 .. samples - 1 of `loader`, whose T is the engine's, in micro-batches of the engine.
 // `tokenizer`: the dataset's, null = it records none. Nothing else uses the engine meanwhile.
-// Errors: those of Loader::Fill, Tokenizer::Decode and the ops.
+// `before_batch` is called before each micro-batch; an error of it ends the measurement. Errors:
+// its own, those of Loader::Fill, Tokenizer::Decode and the ops.
 absl::StatusOr<SourceLoss> MeasureSource(Engine& engine,
                                          const Loader& loader,
                                          dataset::Tokenizer* tokenizer,
-                                         int64_t samples);
+                                         int64_t samples,
+                                         const std::function<absl::Status()>& before_batch);
 
 }  // namespace hearth::trainer

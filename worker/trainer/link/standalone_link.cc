@@ -104,6 +104,11 @@ class StandaloneLinkImpl : public StandaloneLink {
         std::fprintf(stderr, "warning: %s\n", status.ToString().c_str());
       }
     }
+    // What was found of a model is in the log.
+    if (!task_.models().empty()) {
+      Line(absl::StrCat("model ", report.step(), "/", task_.models_size()));
+      return;
+    }
     std::string line =
         absl::StrFormat("step %d/%d  loss %.4f  grad %.3f  lr %.3g  %.0f tok/s", report.step(),
                         task_.spec().train().steps(), report.loss(), report.grad_norm(),

@@ -1,6 +1,7 @@
-// A rank's life: load, meet the others, train, checkpoint, leave with a reason.
+// A rank's life, by the task of the job.
 //
-//   loading -> rendezvous -> loading -> training <-> evaluating, saving -> exit
+//   trains:  loading -> rendezvous -> loading -> training <-> evaluating, saving -> exit
+//   eval:    loading -> evaluating -> exit
 #pragma once
 
 #include <atomic>

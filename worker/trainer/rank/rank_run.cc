@@ -143,7 +143,7 @@ RunIdentity RankRun::Identity() const {
   return identity;
 }
 
-v1::TrainerExit RunRank(const RankOptions& options) {
+v1::TrainerExit RunTraining(const RankOptions& options) {
   auto run = std::make_unique<RankRun>(options);
   v1::TrainerExit exit = run->Run();
   if (run->broken()) {

@@ -78,4 +78,7 @@ class RankRun {
   bool broken_ = false;
 };
 
+// What tasks that train run: RunRank.
+v1::TrainerExit RunTraining(const RankOptions& options);
+
 }  // namespace hearth::trainer

@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,60 +6,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "common/dataset/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/evaluate/eval_folder.h"
 #include "worker/trainer/cli/verbs.h"
-#include "worker/trainer/data/loader.h"
 #include "worker/trainer/evaluate/source_loss.h"
-#include "worker/trainer/rank/forward_model.h"
-#include "worker/trainer/rank/job_facts.h"
+#include "worker/trainer/rank/folder_evaluation.h"
 
 namespace hearth::trainer {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMicroBatch = 8;
-
 struct Measured {
   std::string path;  // or "all"
   SourceLoss loss;
 };
-
-// The tokenizer that the dataset records; null: none.
-absl::StatusOr<std::unique_ptr<dataset::Tokenizer>> TokenizerOf(const dataset::Dataset& data) {
-  if (data.kind() != dataset::Kind::kFolder || data.info().tokenizer.kind == "none") {
-    return std::unique_ptr<dataset::Tokenizer>();
-  }
-  return dataset::OpenTokenizer(data.info().tokenizer, data.path());
-}
-
-absl::StatusOr<SourceLoss> Measure(const EvalOptions& options,
-                                   const std::string& path,
-                                   Engine& engine) {
-  const v1::DataSpec& as_trained = engine.options().spec.data();
-  LoaderOptions data;
-  data.sources.push_back({path, 1.0});
-  data.sequence_length = as_trained.sequence_length();
-  data.vocab = static_cast<int32_t>(engine.shape().vocab);
-  data.shuffle = false;
-  data.packing = PackingOf(as_trained);
-  data.documents = engine.documents();
-  data.loss_tokens = LossTokens::kMaskedWhereKnown;
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Open(data));
-  if (options.verify) {
-    HEARTH_RETURN_IF_ERROR(VerifyFiles(loader->RecordedFiles()));
-  }
-  int64_t samples = loader->samples_of_pass();
-  if (options.batches > 0) {
-    samples = std::min(samples, options.batches * engine.options().micro_batch);
-  }
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Tokenizer> tokenizer,
-                          TokenizerOf(loader->source(0)));
-  return MeasureSource(engine, *loader, tokenizer.get(), samples);
-}
 
 std::string ToText(const std::vector<Measured>& all) {
   std::string out = absl::StrFormat("%-9s %-11s %-8s %-12s %-12s %s\n", "loss", "perplexity",
@@ -97,16 +57,18 @@ std::string ToJson(const std::vector<Measured>& sources, const SourceLoss& all) 
 }
 
 absl::Status EvaluateData(const EvalOptions& options) {
-  ForwardModelOptions folder = EvalFolder(options);
-  folder.micro_batch = options.micro_batch > 0 ? options.micro_batch : kMicroBatch;
-  HEARTH_ASSIGN_OR_RETURN(const ForwardModel model, OpenForwardModel(folder));
+  FolderEvaluationOptions evaluation = EvalFolder(options);
+  if (options.verify) {
+    evaluation.verify = VerifyFiles;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<SourceLoss> losses,
+                          MeasureFolder(evaluation, options.data, options.batches));
   std::vector<Measured> sources;
   SourceLoss all;
   all.bytes = 0;
-  for (const std::string& path : options.data) {
-    HEARTH_ASSIGN_OR_RETURN(const SourceLoss loss, Measure(options, path, *model.engine));
-    sources.push_back({path, loss});
-    all.Add(loss);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    sources.push_back({options.data[i], losses[i]});
+    all.Add(losses[i]);
   }
   if (options.json) {
     std::fputs(ToJson(sources, all).c_str(), stdout);

@@ -2,20 +2,22 @@
 #pragma once
 
 #include "worker/trainer/cli/verbs.h"
-#include "worker/trainer/rank/forward_model.h"
+#include "worker/trainer/rank/folder_evaluation.h"
 
 namespace hearth::trainer {
 
-// The folder, device, recipe and length of samples that the options name; no micro-batch.
-inline ForwardModelOptions EvalFolder(const EvalOptions& options) {
-  ForwardModelOptions folder;
+// The folder, device, recipe and shape of samples that the options name.
+inline FolderEvaluationOptions EvalFolder(const EvalOptions& options) {
+  FolderEvaluationOptions evaluation;
+  evaluation.micro_batch = options.micro_batch;
+  ForwardModelOptions& folder = evaluation.folder;
   folder.path = options.checkpoint;
   folder.weights = options.choice;
   folder.device = options.device;
   folder.recipe = options.recipe;
   folder.sequence_length = options.sequence_length;
   folder.threads = ThreadsOrAll(options.threads);
-  return folder;
+  return evaluation;
 }
 
 }  // namespace hearth::trainer

@@ -108,6 +108,14 @@ absl::StatusOr<v1::Task> MakeTask(const RunOptions& options) {
       options.device.empty() ? task.spec().resources().device() : options.device;
   task.mutable_spec()->mutable_resources()->set_device(absl::StartsWith(device, "cuda") ? "cuda"
                                                                                         : "cpu");
+  if (!task.spec().evaluate().job().empty()) {
+    return absl::InvalidArgumentError(
+        "evaluate.job: only a coordinator knows the checkpoints of a job; name folders in "
+        "evaluate.models");
+  }
+  for (const std::string& path : task.spec().evaluate().models()) {
+    task.add_models()->set_path(path);
+  }
   task.set_job_id(task.spec().name());
   task.set_epoch(1);
   task.set_world_size(1);

@@ -1,0 +1,176 @@
+// task: eval: what its job file may say, and what is said of its results.
+#include <string>
+#include <vector>
+
+#include "common/spec/evaluation/evaluation_table.h"
+#include "common/spec/fields/idle.h"
+#include "common/spec/objective/objective_table.h"
+#include "common/spec/resolve/resolve.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/common/valid_job.h"
+
+namespace hearth::spec {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::JobSpec EvalJob() {
+  v1::JobSpec job;
+  job.set_name("eval");
+  job.set_task("eval");
+  job.mutable_evaluate()->set_job("first-run");
+  job.mutable_evaluate()->add_data("/data/held_out");
+  v1::QuestionsSpec& questions = *job.mutable_evaluate()->add_questions();
+  questions.set_task("piqa");
+  questions.set_items("/data/piqa.jsonl");
+  return job;
+}
+
+template <typename Change>
+std::string Violations(Change change) {
+  v1::JobSpec job = EvalJob();
+  change(job, *job.mutable_evaluate());
+  std::vector<FieldViolation> violations;
+  ResolveSubmitted(job, violations);
+  return Print(violations);
+}
+
+TEST(EvaluateTest, Resolve_EvalJob_HasOnlyWhatItReads) {
+  v1::JobSpec job = EvalJob();
+  ASSERT_TRUE(ResolveSubmitted(job).ok()) << ResolveSubmitted(job).ToString();
+  EXPECT_EQ(job.evaluate().questions(0).name(), "piqa");
+  EXPECT_TRUE(job.evaluate().has_ema());
+  EXPECT_EQ(job.resources().min_workers(), 1);
+  EXPECT_FALSE(job.has_model());
+  EXPECT_FALSE(job.has_data());
+  EXPECT_FALSE(job.has_batch());
+  EXPECT_FALSE(job.has_precision());
+  EXPECT_FALSE(job.has_optimizer());
+  EXPECT_FALSE(job.has_schedule());
+  EXPECT_FALSE(job.has_gradients());
+  EXPECT_FALSE(job.has_recompute());
+  EXPECT_FALSE(job.has_parallel());
+  EXPECT_FALSE(job.has_train());
+  EXPECT_FALSE(job.has_checkpoint());
+  // What a worker says of the paths adds nothing.
+  const v1::JobSpec resolved = job;
+  std::vector<FieldViolation> violations;
+  ResolveWithFacts(job, DataFacts{}, nullptr, violations);
+  EXPECT_EQ(Print(violations), "");
+  EXPECT_EQ(job.SerializeAsString(), resolved.SerializeAsString());
+  EXPECT_TRUE(ResolveSubmitted(job).ok()) << "submitted again";
+}
+
+TEST(EvaluateTest, Resolve_WhatTrains_IsRefused) {
+  EXPECT_THAT(Violations([](v1::JobSpec& job, v1::EvaluateSpec&) {
+                job.mutable_optimizer()->set_lr(1);
+                job.mutable_train()->set_steps(10);
+              }),
+              testing::AllOf(HasSubstr("optimizer: changes nothing: it acts only with a task that "
+                                       "trains; here task is eval\n"),
+                             HasSubstr("train: changes nothing: ")));
+  v1::JobSpec trains = ValidJob();
+  trains.mutable_evaluate()->set_job("first-run");
+  std::vector<FieldViolation> violations;
+  ResolveSubmitted(trains, violations);
+  EXPECT_THAT(Print(violations), HasSubstr("evaluate: changes nothing: it acts only with task "
+                                           "eval; here task is pretrain"));
+}
+
+TEST(EvaluateTest, Resolve_BadEvalJobs_NameTheField) {
+  const auto none = [](v1::JobSpec&, v1::EvaluateSpec&) {};
+  EXPECT_EQ(Violations(none), "");
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) { e.clear_job(); }),
+              HasSubstr("evaluate.job: give either evaluate.job or evaluate.models"));
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) { e.add_models("/m"); }),
+              HasSubstr("evaluate.job: give either evaluate.job or evaluate.models"));
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
+                e.clear_data();
+                e.clear_questions();
+              }),
+              HasSubstr("evaluate.data: required"));
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
+                e.clear_job();
+                e.add_models("/m");
+                e.add_models("/m");
+                e.add_models("");
+                e.add_steps(4);
+              }),
+              testing::AllOf(HasSubstr("evaluate.models[1]: /m is there twice"),
+                             HasSubstr("evaluate.models[2]: must not be empty"),
+                             HasSubstr("evaluate.steps: changes nothing")));
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
+                e.add_steps(0);
+                e.add_steps(4);
+                e.add_steps(4);
+              }),
+              testing::AllOf(HasSubstr("evaluate.steps[0]: 0 is out of range"),
+                             HasSubstr("evaluate.steps[2]: 4 is there twice")));
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
+                *e.add_questions() = e.questions(0);
+                e.mutable_questions(0)->clear_items();
+              }),
+              testing::AllOf(HasSubstr("evaluate.questions[0].items: required"),
+                             HasSubstr("evaluate.questions[0] is called \"piqa\" too")));
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
+                for (int i = 1; i <= 65; ++i) {
+                  e.add_steps(i);
+                }
+              }),
+              HasSubstr("evaluate.steps: 65 are more than 64"));
+  EXPECT_THAT(
+      Violations(
+          [](v1::JobSpec& job, v1::EvaluateSpec&) { job.mutable_resources()->set_workers(2); }),
+      HasSubstr("resources.workers: 2 is out of range; a job that evaluates runs on one worker"));
+}
+
+TEST(EvaluateTest, TotalSteps_CountsStepsOrModels) {
+  v1::Job job;
+  *job.mutable_spec() = ValidJob();
+  EXPECT_EQ(TotalSteps(job), 1000);
+  *job.mutable_spec() = EvalJob();
+  EXPECT_EQ(TotalSteps(job), 0);
+  job.add_models();
+  job.add_models();
+  EXPECT_EQ(TotalSteps(job), 2);
+}
+
+TEST(EvaluateTest, Texts_NameModelAndResult) {
+  v1::Job job;
+  *job.mutable_spec() = EvalJob();
+  v1::Checkpoint& first = *job.add_models()->mutable_checkpoint();
+  first.set_job_id("first-run");
+  first.set_step(400);
+  job.add_models()->mutable_checkpoint()->set_path("/models/qwen");
+  v1::StepReport report;
+  report.set_step(2);
+  v1::HeldOutLoss& loss = *report.add_held_out();
+  loss.set_source("/data/web");
+  loss.set_loss(3.41281);
+  loss.set_tokens(96);
+  v1::EvaluationResult& result = *report.add_evaluations();
+  result.set_name("piqa");
+  result.set_accuracy(0.25);
+  result.set_items(8);
+  EXPECT_THAT(ReportTexts(job, report),
+              ElementsAre("/models/qwen: /data/web: loss 3.4128 (96 tokens)",
+                          "/models/qwen: piqa: acc 0.2500 (8 items)"));
+  EXPECT_TRUE(ResultTexts(job).empty()) << "nothing is evaluated yet";
+  loss.set_bits_per_byte(1.2087);
+  *job.mutable_models(0)->mutable_held_out() = report.held_out();
+  EXPECT_THAT(
+      ResultTexts(job),
+      ElementsAre(
+          "step 400 of first-run: /data/web: loss 3.4128, 1.2087 bits per byte (96 tokens)"));
+  v1::Job trains;
+  report.clear_held_out();
+  *trains.mutable_last_report() = report;
+  trains.mutable_last_report()->mutable_evaluations(0)->set_step(20);
+  EXPECT_THAT(ReportTexts(trains, report), ElementsAre("step 2: piqa: acc 0.2500 (8 items)"));
+  EXPECT_THAT(ResultTexts(trains), ElementsAre("piqa: acc 0.2500 (8 items), after step 20"));
+}
+
+}  // namespace
+}  // namespace hearth::spec

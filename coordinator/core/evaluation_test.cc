@@ -1,0 +1,223 @@
+// Jobs of task: eval: which models they get, how they start, go on and end.
+#include <string>
+#include <vector>
+
+#include "coordinator/core/core.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/coordinator/core_harness.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using M = v1::CoordinatorMessage;
+
+class EvaluationTest : public testing::Test {
+ protected:
+  // A job "run" on worker "a" with checkpoints of steps 2, 4 and 6, which has ended.
+  EvaluationTest() {
+    h_.Connect("a");
+    CreateJob create;
+    create.job_id = "run";
+    create.paths_checked = true;
+    create.spec.mutable_train()->set_steps(6);
+    h_.Do(create);
+    h_.Tick();
+    for (const int64_t step : {2, 4, 6}) {
+      h_.Step("run", step);
+      h_.Checkpoint("run", step);
+    }
+    h_.Exit("run", 0, v1::EXIT_REASON_FINISHED);
+    EXPECT_EQ(h_.State("run"), v1::JOB_STATE_SUCCEEDED);
+    h_.Tick();
+    h_.sent.clear();
+  }
+
+  static CreateJob EvalOf(const std::string& job, const std::vector<int64_t>& steps = {}) {
+    CreateJob create;
+    create.job_id = "eval";
+    create.paths_checked = true;
+    create.spec.set_name("eval");
+    create.spec.set_task("eval");
+    create.spec.mutable_evaluate()->set_job(job);
+    create.spec.mutable_evaluate()->add_data("/data/held_out");
+    create.spec.mutable_resources()->set_max_restarts(2);
+    for (const int64_t step : steps) {
+      create.spec.mutable_evaluate()->add_steps(step);
+    }
+    return create;
+  }
+  std::string ErrorOf(const CreateJob& create) {
+    const absl::Status status = h_.Do(create).reply->status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(h_.core->FindJob("eval"), nullptr);
+    return std::string(status.message());
+  }
+  std::vector<int64_t> StepsOfModels() {
+    std::vector<int64_t> steps;
+    for (const v1::EvaluatedModel& model : h_.Job("eval").models()) {
+      steps.push_back(model.checkpoint().step());
+    }
+    return steps;
+  }
+  // Up to RUNNING: the trainer has said what it evaluates.
+  void Start() {
+    h_.Tick();
+    ASSERT_EQ(h_.State("eval"), v1::JOB_STATE_STARTING);
+    v1::TaskReport report = h_.Next("eval", 0);
+    report.mutable_run_info()->set_start_step(h_.Job("eval").step());
+    h_.Report("eval", 0, report);
+    ASSERT_EQ(h_.State("eval"), v1::JOB_STATE_RUNNING);
+  }
+  // The `model`-th model, from 1, is evaluated.
+  void Result(int64_t model, double loss) {
+    v1::TaskReport report = h_.Next("eval", 0);
+    report.mutable_step()->set_step(model);
+    v1::HeldOutLoss& held_out = *report.mutable_step()->add_held_out();
+    held_out.set_source("/data/held_out");
+    held_out.set_loss(loss);
+    held_out.set_tokens(64);
+    h_.Report("eval", 0, report);
+  }
+  double LossOf(int model) { return h_.Job("eval").models(model).held_out(0).loss(); }
+
+  Harness h_;
+};
+
+TEST_F(EvaluationTest, Create_OfAJob_TakesItsRecordedCheckpoints) {
+  ASSERT_TRUE(h_.Do(EvalOf("run")).reply->status.ok());
+  EXPECT_THAT(StepsOfModels(), ElementsAre(2, 4, 6));
+  EXPECT_EQ(h_.Job("eval").models(0).checkpoint().path(), "/ck/run/e1/step-2");
+}
+
+TEST_F(EvaluationTest, Create_WithSteps_TakesThoseTheEarliestFirst) {
+  ASSERT_TRUE(h_.Do(EvalOf("run", {6, 2})).reply->status.ok());
+  EXPECT_THAT(StepsOfModels(), ElementsAre(2, 6));
+}
+
+TEST_F(EvaluationTest, Create_NothingToEvaluate_IsRefusedAndNamesTheField) {
+  EXPECT_EQ(ErrorOf(EvalOf("walk")), "evaluate.job: there is no job walk");
+  EXPECT_EQ(ErrorOf(EvalOf("run", {2, 5})),
+            "evaluate.steps: run has no checkpoint of step 5; recorded are 2, 4, 6");
+  h_.Create(1, "new");
+  EXPECT_EQ(ErrorOf(EvalOf("new")), "evaluate.job: no checkpoint of new is recorded");
+}
+
+TEST_F(EvaluationTest, Start_SendsTheModelsWithThisWorkersPaths) {
+  h_.Do(EvalOf("run"));
+  h_.Tick();
+  ASSERT_NE(h_.FindSent(M::kStart, "a"), nullptr);
+  const v1::Task& task = h_.FindSent(M::kStart, "a")->start().task();
+  ASSERT_EQ(task.models_size(), 3);
+  EXPECT_EQ(task.models(1).path(), "/ck/run/e1/step-4");
+  EXPECT_EQ(task.models(1).step(), 4);
+  EXPECT_EQ(task.resume_step(), 0);
+  EXPECT_EQ(task.resume_path(), "");
+}
+
+TEST_F(EvaluationTest, Start_WaitsForAWorkerThatSeesTheRoot) {
+  h_.Disconnect("a");
+  h_.Pass(absl::Seconds(10));
+  h_.roots["b"] = "other";
+  h_.Connect("b");
+  h_.Do(EvalOf("run"));
+  h_.Tick();
+  EXPECT_EQ(h_.State("eval"), v1::JOB_STATE_QUEUED) << h_.Job("eval").reason();
+  EXPECT_EQ(h_.Sent(M::kStart, "b"), 0);
+}
+
+TEST_F(EvaluationTest, Results_StayWithTheJobAndAreEvents) {
+  h_.Do(EvalOf("run", {2, 6}));
+  Start();
+  Result(1, 3.5);
+  Result(2, 3.25);
+  EXPECT_EQ(h_.Job("eval").step(), 2);
+  EXPECT_EQ(LossOf(0), 3.5);
+  EXPECT_EQ(LossOf(1), 3.25);
+  EXPECT_EQ(h_.events.back().type(), "evaluation");
+  EXPECT_EQ(h_.events.back().message(), "step 6 of run: /data/held_out: loss 3.2500 (64 tokens)");
+  EXPECT_EQ(h_.history.back().step().held_out(0).loss(), 3.25);
+  h_.Exit("eval", 0, v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(h_.State("eval"), v1::JOB_STATE_SUCCEEDED);
+  h_.Restart();
+  EXPECT_EQ(LossOf(0), 3.5) << "stored";
+}
+
+TEST_F(EvaluationTest, PausedAndResumed_GoesOnWithTheNextModel) {
+  h_.Do(EvalOf("run"));
+  Start();
+  Result(1, 3.5);
+  h_.Pause("eval");
+  EXPECT_EQ(h_.FindSent(M::kControl, "a")->control().bit(), v1::CONTROL_BIT_PAUSE);
+  h_.Exit("eval", 0, v1::EXIT_REASON_PAUSED);
+  EXPECT_EQ(h_.State("eval"), v1::JOB_STATE_PAUSED);
+  h_.Resume("eval");
+  h_.sent.clear();
+  Start();
+  EXPECT_EQ(h_.FindSent(M::kStart, "a")->start().task().resume_step(), 1);
+  for (const v1::MetricRecord& record : h_.history) {
+    EXPECT_FALSE(record.has_rewind()) << "a result that is reported is not void";
+  }
+  Result(2, 3.25);
+  EXPECT_EQ(LossOf(0), 3.5);
+  EXPECT_EQ(LossOf(1), 3.25);
+}
+
+TEST_F(EvaluationTest, CancelledBeforeTheFirstResult_LeavesInOrder) {
+  h_.Do(EvalOf("run"));
+  Start();
+  h_.Cancel("eval");
+  EXPECT_EQ(h_.Sent(M::kKill), 0);
+  EXPECT_EQ(h_.FindSent(M::kControl, "a")->control().bit(), v1::CONTROL_BIT_STOP);
+  h_.Exit("eval", 0, v1::EXIT_REASON_STOPPED);
+  EXPECT_EQ(h_.State("eval"), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(EvaluationTest, Failures_CountFromTheLastResult) {
+  h_.Do(EvalOf("run"));
+  for (int i = 1; i <= 2; ++i) {
+    Start();
+    h_.Exit("eval", 0, v1::EXIT_REASON_INTERNAL, "boom");
+    EXPECT_EQ(h_.Job("eval").restarts(), i);
+  }
+  Start();
+  Result(1, 3.5);
+  EXPECT_EQ(h_.Job("eval").restarts(), 0);
+  for (int i = 1; i <= 3; ++i) {
+    h_.Exit("eval", 0, v1::EXIT_REASON_INTERNAL, "boom");
+    h_.Tick();
+  }
+  EXPECT_EQ(h_.State("eval"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(h_.Job("eval").reason(), HasSubstr("failed 3 times without a new result"));
+}
+
+TEST_F(EvaluationTest, CoordinatorRestarts_TheRunGoesOn) {
+  h_.Do(EvalOf("run"));
+  Start();
+  Result(1, 3.5);
+  h_.Restart();
+  h_.Connect("a", "i1", {h_.Status("eval", 0, true, 2)});
+  Result(2, 3.25);
+  EXPECT_EQ(h_.Job("eval").epoch(), 1);
+  EXPECT_EQ(LossOf(0), 3.5);
+  EXPECT_EQ(LossOf(1), 3.25);
+}
+
+TEST_F(EvaluationTest, ModelFolders_RunWhereverThereIsAWorker) {
+  CreateJob create = EvalOf("");
+  create.spec.mutable_evaluate()->clear_job();
+  create.spec.mutable_evaluate()->add_models("/models/one");
+  ASSERT_TRUE(h_.Do(create).reply->status.ok());
+  h_.Disconnect("a");
+  h_.Pass(absl::Seconds(10));
+  h_.roots["b"] = "other";
+  h_.Connect("b");
+  h_.Tick();
+  ASSERT_NE(h_.FindSent(M::kStart, "b"), nullptr);
+  EXPECT_EQ(h_.FindSent(M::kStart, "b")->start().task().models(0).path(), "/models/one");
+}
+
+}  // namespace
+}  // namespace hearth::coordinator
