@@ -22,6 +22,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -259,11 +260,13 @@ class Soak:
     def one_fault(self):
         jobs = self.running()
         began, watch = time.monotonic(), Watch(self.cluster.address, jobs)
-        names, hit, restarted = [], set(), set()
+        names, hit = [], set()
+        ended = {}  # by job: the last epoch that a fault has ended for sure
         fault = self.draw(self.faults)
         behind = [f for f in self.faults if not f.alone]
         pair = [fault, self.draw(behind)] if not self.first and behind and self.random.random() < ONE_BEHIND_ANOTHER else [fault]
         for fault in pair:
+            trainers = {worker: self.cluster.trainer_pids(worker) for job in jobs.values() for worker in job["workers"]}
             workers = fault.act(self, jobs)
             if workers is not None:
                 if self.first and fault is self.first[-1]:
@@ -272,24 +275,32 @@ class Soak:
                 names.append(" ".join([fault.name, *sorted(workers)]))
                 here = {k for k, job in jobs.items() if workers & set(job["workers"])}
                 hit |= here
-                restarted |= here if fault.restarts else set()
+                for job_id in here if fault.restarts else ():
+                    # The fault before may have started the job again: the trainers that this one hit are of a later epoch then.
+                    ended[job_id] = max([ended.get(job_id, int(jobs[job_id]["epoch"])),
+                                         *(self.epoch_of(worker, pid) for worker in workers for pid in trainers.get(worker, ()))])
         if names:
             # Jobs that need not start again are measured from here: steps from before the fault
             # show nothing.
-            since = {job_id: self.cluster.job(job_id) for job_id in hit - restarted}
-            self.expect_recovery({**jobs, **since}, began, names, hit, restarted, watch)
+            since = {job_id: self.cluster.job(job_id) for job_id in hit - set(ended)}
+            self.expect_recovery({**jobs, **since}, began, names, hit, ended, watch)
         else:
             watch.end(())
 
-    def expect_recovery(self, jobs, began, names, hit, restarted, watch):
-        """Jobs in `restarted` were hit by something that they cannot have got over without a new start."""
+    def epoch_of(self, worker, pid):
+        """For which epoch the worker started this trainer, by its log."""
+        started = re.findall(rf" e(\d+): trainer started, process {pid}\b", self.cluster.workers[worker].output())
+        return int(started[-1]) if started else 0
+
+    def expect_recovery(self, jobs, began, names, hit, ended, watch):
+        """The jobs in `ended` cannot have got over the faults without a new start, after that epoch."""
         kind = "one behind another" if len(names) == 2 else names[0].split()[0]
 
         def goes_on(job_id):
             before, now = jobs[job_id], self.cluster.job(job_id)
             if now["state"] == "JOB_STATE_SUCCEEDED":
                 return now
-            advanced = int(now["epoch"]) > int(before["epoch"]) if job_id in restarted else \
+            advanced = int(now["epoch"]) > ended[job_id] if job_id in ended else \
                 (int(now["epoch"]), int(now["step"])) > (int(before["epoch"]), int(before["step"]))
             return now if now["state"] == "JOB_STATE_RUNNING" and advanced else None
 
