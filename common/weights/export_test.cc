@@ -7,6 +7,7 @@
 #include <numbers>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "common/formats/codecs.h"
 #include "common/io/sha256.h"
 #include "common/weights/manifest.h"
@@ -128,7 +129,7 @@ TEST_P(GgufClassTest, LlamaLike_HasTheSizesUnderLlamaCppsKeys) {
       {"attention.key_length", 4}, {"attention.value_length", 4}, {"rope.dimension_count", 4},
       {"vocab_size", 133}};
   for (const auto& [key, value] : sizes) {
-    EXPECT_EQ(file.Integer(arch + "." + key), value) << key;
+    EXPECT_EQ(file.Integer(absl::StrCat(arch, ".", key)), value) << key;
   }
   EXPECT_EQ(file.Integer("general.file_type"), 0U);
   EXPECT_EQ(file.Number(arch + ".rope.freq_base"), 10000.0);
@@ -246,8 +247,9 @@ TEST_F(ExportTest, Quantised_MatricesInBlocks_VectorsF32_OddRowsF16) {
     EXPECT_EQ(file.tensors.at("blk.0.ffn_down.weight").type, 1U);
     EXPECT_THAT(notes_, ElementsAre(HasSubstr("2 matrices are f16")));
     const TestTensor& up = hf.at("model.layers.1.mlp.up_proj.weight");
-    std::string want(static_cast<size_t>(format->Bytes(40 * 64)), '\0');
-    format->encode(up.values.data(), 40 * 64 / 32, reinterpret_cast<uint8_t*>(want.data()));
+    constexpr int64_t kElements = int64_t{40} * 64;
+    std::string want(static_cast<size_t>(format->Bytes(kElements)), '\0');
+    format->encode(up.values.data(), kElements / 32, reinterpret_cast<uint8_t*>(want.data()));
     EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").type, format->ggml_type);
     EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").bytes, want);
   }

@@ -97,11 +97,11 @@ void TakeConfig(const nlohmann::json& config, Tokens& tokens) {
   const struct {
     const char* key;
     const char* name;
-  } kNamed[] = {{"bos_token", "bos"},
-                {"eos_token", "eos"},
-                {"unk_token", "unknown"},
-                {"pad_token", "padding"}};
-  for (const auto& named : kNamed) {
+  } named_tokens[] = {{"bos_token", "bos"},
+                      {"eos_token", "eos"},
+                      {"unk_token", "unknown"},
+                      {"pad_token", "padding"}};
+  for (const auto& named : named_tokens) {
     const auto found = config.find(named.key);
     const nlohmann::json value = found == config.end() ? nlohmann::json()
                                  : found->is_object()  ? found->value("content", nlohmann::json())

@@ -245,7 +245,10 @@ void SortPlans(const std::string& by, std::vector<Feasibility>& plans) {
     if (by == "memory") {
       return static_cast<double>(f.device_bytes);
     }
-    return f.seconds > 0 ? f.seconds : kLast;
+    if (f.seconds > 0) {
+      return f.seconds;
+    }
+    return kLast;
   };
   std::stable_sort(plans.begin(), plans.end(), [&](const Feasibility& a, const Feasibility& b) {
     if (by == "name") {

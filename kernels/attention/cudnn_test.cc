@@ -78,7 +78,7 @@ class CudnnTest : public ::testing::Test {
     return engines.ok() ? *std::move(engines) : std::vector<int64_t>();
   }
 
-  void ExpectFusedEngines(const Gpu& gpu, std::set<int64_t> forward, int64_t backward) {
+  void ExpectFusedEngines(const Gpu& gpu, const std::set<int64_t>& forward, int64_t backward) {
     for (const Shape& shape : kShapes) {
       SdpaProblem problem;
       problem.dims = shape.dims;

@@ -147,7 +147,7 @@ Workspace LibraryWorkspace(const Exec& exec) {
   if (begin == 0 || exec.workspace.bytes <= lost) {
     return {};
   }
-  return {reinterpret_cast<void*>(aligned),
+  return {static_cast<char*>(exec.workspace.data) + lost,
           std::min(exec.workspace.bytes - lost, cuda::kGemmWorkspaceBytes)};
 }
 
@@ -276,10 +276,8 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::NewPlan(const GemmKey& ke
   // op(a)^T: with a and b, and m and n, exchanged nothing has to be copied.
   HEARTH_RETURN_IF_ERROR(objects.CreateDesc(key.transpose_b, key.transpose_a));
   HEARTH_RETURN_IF_ERROR(objects.CreateLayouts(
-      CudaType(key.b), static_cast<uint64_t>(args.b.cols()), static_cast<uint64_t>(args.b.rows()),
-      e.ldb, CudaType(key.a), static_cast<uint64_t>(args.a.cols()),
-      static_cast<uint64_t>(args.a.rows()), e.lda, CudaType(key.c), static_cast<uint64_t>(e.n),
-      static_cast<uint64_t>(e.m), e.ldc));
+      {CudaType(key.b), args.b.cols(), args.b.rows(), e.ldb},
+      {CudaType(key.a), args.a.cols(), args.a.rows(), e.lda}, {CudaType(key.c), e.n, e.m, e.ldc}));
   if (key.batch > 1) {
     HEARTH_RETURN_IF_ERROR(objects.SetBatch(static_cast<int32_t>(key.batch), key.stride_b,
                                             key.stride_a, key.stride_c));

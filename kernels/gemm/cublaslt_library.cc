@@ -81,22 +81,17 @@ absl::Status MatmulObjects::CreateDesc(bool transpose_a, bool transpose_b) {
   return Set(CUBLASLT_MATMUL_DESC_TRANSB, op_b);
 }
 
-absl::Status MatmulObjects::CreateLayouts(cudaDataType_t type_a,
-                                          uint64_t rows_a,
-                                          uint64_t cols_a,
-                                          int64_t lda,
-                                          cudaDataType_t type_b,
-                                          uint64_t rows_b,
-                                          uint64_t cols_b,
-                                          int64_t ldb,
-                                          cudaDataType_t type_c,
-                                          uint64_t rows_c,
-                                          uint64_t cols_c,
-                                          int64_t ldc) {
-  constexpr char kWhat[] = "cublasLtMatrixLayoutCreate";
-  HEARTH_RETURN_IF_ERROR(lt_.Status(lt_.LayoutCreate(&a, type_a, rows_a, cols_a, lda), kWhat));
-  HEARTH_RETURN_IF_ERROR(lt_.Status(lt_.LayoutCreate(&b, type_b, rows_b, cols_b, ldb), kWhat));
-  return lt_.Status(lt_.LayoutCreate(&c, type_c, rows_c, cols_c, ldc), kWhat);
+absl::Status MatmulObjects::CreateLayouts(const MatrixLayout& of_a,
+                                          const MatrixLayout& of_b,
+                                          const MatrixLayout& of_c) {
+  const auto create = [this](cublasLtMatrixLayout_t& layout, const MatrixLayout& of) {
+    return lt_.Status(lt_.LayoutCreate(&layout, of.type, static_cast<uint64_t>(of.rows),
+                                       static_cast<uint64_t>(of.cols), of.ld),
+                      "cublasLtMatrixLayoutCreate");
+  };
+  HEARTH_RETURN_IF_ERROR(create(a, of_a));
+  HEARTH_RETURN_IF_ERROR(create(b, of_b));
+  return create(c, of_c);
 }
 
 absl::Status MatmulObjects::SetBatch(int32_t count,

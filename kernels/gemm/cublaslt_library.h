@@ -36,6 +36,14 @@ struct CublasLt {
   static absl::StatusOr<CublasLt> Load();
 };
 
+// A column-major matrix.
+struct MatrixLayout {
+  cudaDataType_t type;
+  int64_t rows;
+  int64_t cols;
+  int64_t ld;  // leading dimension, in elements
+};
+
 // cuBLASLt's objects of one product: descriptor and layouts, destroyed together.
 class MatmulObjects {
  public:
@@ -46,19 +54,10 @@ class MatmulObjects {
 
   // A descriptor with fp32 arithmetic and scalars, which are host memory.
   absl::Status CreateDesc(bool transpose_a, bool transpose_b);
-  // Column-major layouts.
-  absl::Status CreateLayouts(cudaDataType_t a,
-                             uint64_t rows_a,
-                             uint64_t cols_a,
-                             int64_t lda,
-                             cudaDataType_t b,
-                             uint64_t rows_b,
-                             uint64_t cols_b,
-                             int64_t ldb,
-                             cudaDataType_t c,
-                             uint64_t rows_c,
-                             uint64_t cols_c,
-                             int64_t ldc);
+  // The layouts of the operands and of the result.
+  absl::Status CreateLayouts(const MatrixLayout& of_a,
+                             const MatrixLayout& of_b,
+                             const MatrixLayout& of_c);
   // So many products at once; strides in elements.
   absl::Status SetBatch(int32_t count, int64_t stride_a, int64_t stride_b, int64_t stride_c);
   template <typename T>

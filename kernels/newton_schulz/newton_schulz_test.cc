@@ -80,7 +80,7 @@ std::vector<double> Reference(std::vector<double> x,
 
 TEST(NewtonSchulzTest, BothRows_FollowTheFormula) {
   for (const NewtonSchulzRow& row : NewtonSchulzRows()) {
-    std::vector<double> u = Normal(13 * 29, 1);
+    std::vector<double> u = Normal(int64_t{13} * 29, 1);
     const std::vector<double> expected = Reference(u, 13, 29, row);
     Orthogonalise({View(u.data(), {13, 29})}, row.name.data());
     for (size_t i = 0; i < u.size(); ++i) {
@@ -90,7 +90,7 @@ TEST(NewtonSchulzTest, BothRows_FollowTheFormula) {
 }
 
 TEST(NewtonSchulzTest, MoreRowsThanColumns_GivesTheTranspose) {
-  std::vector<double> wide = Normal(13 * 29, 1);
+  std::vector<double> wide = Normal(int64_t{13} * 29, 1);
   std::vector<double> tall(wide.size());
   for (size_t i = 0; i < 13; ++i) {
     for (size_t j = 0; j < 29; ++j) {
@@ -106,7 +106,7 @@ TEST(NewtonSchulzTest, MoreRowsThanColumns_GivesTheTranspose) {
 }
 
 TEST(NewtonSchulzTest, MatricesOfAFusedTensor_AreAsIfTheyWereAlone) {
-  std::vector<float> fused(3 * 8 * 24);
+  std::vector<float> fused(size_t{3} * 8 * 24);
   const std::vector<double> values = Normal(static_cast<int64_t>(fused.size()), 2);
   std::copy(values.begin(), values.end(), fused.begin());
   std::vector<std::vector<float>> alone;
@@ -124,13 +124,13 @@ TEST(NewtonSchulzTest, MatricesOfAFusedTensor_AreAsIfTheyWereAlone) {
 }
 
 TEST(NewtonSchulzTest, Zeros_StayZeros) {
-  std::vector<float> u(6 * 9);
+  std::vector<float> u(size_t{6} * 9);
   Orthogonalise({View(u.data(), {6, 9})}, "tuned");
-  EXPECT_EQ(u, std::vector<float>(6 * 9));
+  EXPECT_EQ(u, std::vector<float>(size_t{6} * 9));
 }
 
 TEST(NewtonSchulzTest, BadArguments_AreRefused) {
-  std::vector<float> u(6 * 9);
+  std::vector<float> u(size_t{6} * 9);
   const std::vector<TensorView> mixed = {View(u.data(), {6, 9}), View(u.data(), {6, 8})};
   const NewtonSchulzRow* row = FindNewtonSchulz("tuned");
   EXPECT_EQ(NewtonSchulz(Exec(), {mixed, row}).code(), absl::StatusCode::kInvalidArgument);

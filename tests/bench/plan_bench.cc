@@ -66,7 +66,7 @@ Times Measure(const v1::JobSpec& job,
       if (!f.ok()) {
         std::fprintf(stderr, "%s on %s: %s\n", job.name().c_str(), gpu->name.c_str(),
                      std::string(f.status().message()).c_str());
-        std::exit(1);
+        std::quick_exit(1);
       }
     }
     times.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));

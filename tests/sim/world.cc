@@ -305,7 +305,7 @@ void World::Submit(int index) {
   spec.mutable_train()->set_steps(pick(3, 60));
   spec.mutable_data()->set_sequence_length(8);
   spec.mutable_batch()->set_micro_batch_size(1);
-  spec.mutable_batch()->set_global_batch_tokens(8 * 12);
+  spec.mutable_batch()->set_global_batch_tokens(96);
   spec.mutable_checkpoint()->set_every_steps(pick(0, 3) == 0 ? 0 : pick(2, 12));
   spec.mutable_checkpoint()->set_grace_seconds(pick(1, 15));
   spec.mutable_checkpoint()->set_keep_last(pick(1, 3));

@@ -40,7 +40,7 @@ int Main(const std::vector<std::string>& arguments) {
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGHUP);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
   const Fd signals(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   auto daemon = Daemon::Create(*options, Clock::Real());
@@ -58,6 +58,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace hearth::worker
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what escapes is a failed allocation, which may end it
 int main(int argc, char** argv) {
   return hearth::worker::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -293,10 +293,10 @@ class FeasibilityJudge::Impl {
   VariedPlans plans_;
 };
 
-FeasibilityJudge::FeasibilityJudge(v1::JobSpec job_spec,
+FeasibilityJudge::FeasibilityJudge(const v1::JobSpec& job_spec,
                                    FeasibilityQuery query,
                                    std::vector<v1::JobPlan> ended)
-    : impl_(std::make_unique<Impl>(std::move(job_spec), std::move(query), std::move(ended))) {}
+    : impl_(std::make_unique<Impl>(job_spec, std::move(query), std::move(ended))) {}
 FeasibilityJudge::~FeasibilityJudge() = default;
 
 absl::StatusOr<Feasibility> FeasibilityJudge::Judge(const GpuRow& gpu,

@@ -118,7 +118,7 @@ class FeasibilityJudge {
  public:
   // `job_spec` is resolved, vocabulary and model.from included. `ended`: jobs that were measured,
   // for what is said of the confidence.
-  FeasibilityJudge(v1::JobSpec job_spec,
+  FeasibilityJudge(const v1::JobSpec& job_spec,
                    FeasibilityQuery query,
                    std::vector<v1::JobPlan> ended = {});
   ~FeasibilityJudge();

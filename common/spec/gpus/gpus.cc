@@ -15,8 +15,10 @@
 #include "common/spec/violations/text.h"
 
 namespace hearth {
+// NOLINTBEGIN(readability-identifier-naming): the build makes them of configs/gpus.yaml
 extern const unsigned char gpus_yaml[];
 extern const std::size_t gpus_yaml_size;
+// NOLINTEND(readability-identifier-naming)
 }  // namespace hearth
 
 namespace hearth::spec {

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kSteps = 5;
 constexpr int64_t kMostScratchBytes = int64_t{96} << 20;  // of a batch, if several matrices fit
 constexpr int64_t kMostMatrices = 64;                     // in a batch
-constexpr int64_t kNormBytes = 256 * 4;                   // partial sums of a matrix
+constexpr int64_t kNormBytes = int64_t{256} * 4;          // partial sums of a matrix
 constexpr int64_t kProductBytes = int64_t{32} << 20;      // scratch of cuBLASLt
 constexpr int64_t kAlignment = 256;
 

@@ -70,7 +70,7 @@ void AddTexts(const GenerationPlanOptions& o, PlanBuilder& out, GenerationBuffer
 int64_t GenerationStagingBytes(const GenerationPlanOptions& o) {
   const int64_t words = (o.model.shape.vocab + 31) / 32;
   return 4 * (2 * o.prefill_batch * o.prompt + 2 * o.prefill_batch + o.batch * (3 + words) +
-              kDrawnSlots * 2 * o.batch);
+              int64_t{kDrawnSlots} * 2 * o.batch);
 }
 
 absl::StatusOr<GenerationPlan> PlanGeneration(const GenerationPlanOptions& o) {

@@ -63,7 +63,7 @@ void SampleReactor::Find() {
         workers = core->FindIdleReaders(*checkpoint, request.worker_id());
       }
     }
-    self->Found(std::move(checkpoint), std::move(workers));
+    self->Found(std::move(checkpoint), workers);
   });
 }
 
@@ -90,7 +90,8 @@ absl::Status SampleReactor::Choose(const v1::Checkpoint& checkpoint,
       "): ", workers.others.empty() ? "no worker is known" : workers.others));
 }
 
-void SampleReactor::Found(absl::StatusOr<v1::Checkpoint> checkpoint, Core::IdleReaders workers) {
+void SampleReactor::Found(absl::StatusOr<v1::Checkpoint> checkpoint,
+                          const Core::IdleReaders& workers) {
   const absl::Status refused = checkpoint.ok() ? Choose(*checkpoint, workers) : checkpoint.status();
   if (!refused.ok()) {
     Arrived(refused);

@@ -41,7 +41,7 @@ class SampleReactor : public StreamReactor<v1::SampleCheckpointResponse> {
  private:
   // Has the loop find the checkpoint and a worker.
   void Find();
-  void Found(absl::StatusOr<v1::Checkpoint> checkpoint, Core::IdleReaders workers)
+  void Found(absl::StatusOr<v1::Checkpoint> checkpoint, const Core::IdleReaders& workers)
       ABSL_LOCKS_EXCLUDED(text_mu_);
   // The first of them that writes no other text; else why there is none.
   absl::Status Choose(const v1::Checkpoint& checkpoint, const Core::IdleReaders& workers);

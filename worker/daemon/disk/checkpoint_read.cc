@@ -13,13 +13,14 @@
 #include "common/base/fd.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 #include "worker/daemon/disk/checkpoint_root.h"
 
 namespace hearth::worker {
 namespace {
 
 absl::Status CannotRead(const std::string& what, int error) {
-  const std::string text = absl::StrCat(what, ": ", std::strerror(error));
+  const std::string text = absl::StrCat(what, ": ", ErrnoText(error));
   return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(text)
                                              : absl::FailedPreconditionError(text);
 }

@@ -53,7 +53,7 @@ Sampling::~Sampling() {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
   }
-  Stop("");
+  Sampling::Stop("");
   thread_.join();
 }
 

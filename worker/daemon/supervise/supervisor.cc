@@ -164,7 +164,7 @@ void Supervisor::Apply(v1::Task task) {
   Apply(SendCommand{key, std::move(message)});
 }
 
-void Supervisor::Apply(SendCommand command) {
+void Supervisor::Apply(const SendCommand& command) {
   Child* child = Find(command.key);
   if (child == nullptr || !child->process.pipe.valid()) {
     return;

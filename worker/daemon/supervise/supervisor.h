@@ -118,7 +118,7 @@ class Supervisor : public TrainerHost {
   // Handles queued commands; false: stop.
   void RunCommands();
   void Apply(v1::Task task);
-  void Apply(SendCommand command);
+  void Apply(const SendCommand& command);
   void Apply(const KillCommand& command);
   void Apply(const StopCommand& command);
   // Waits for descriptors, at most until the next deadline, and serves them.

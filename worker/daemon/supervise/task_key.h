@@ -11,7 +11,7 @@ struct TaskKey {
   std::string job_id;
   int64_t epoch = 0;
 
-  auto operator<=>(const TaskKey&) const = default;
+  auto operator<=>(const TaskKey&) const = default;  // NOLINT(modernize-use-nullptr)
   std::string ToString() const { return job_id + " e" + std::to_string(epoch); }
 };
 

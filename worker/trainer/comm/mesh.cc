@@ -336,7 +336,8 @@ absl::Status MeshBuilder::Connect() {
     for (const auto& pending : pending_) {
       // A connection that is being made becomes writable when it stands or has failed.
       const bool sends = pending->connecting || !pending->handshake.output().empty();
-      polled.push_back({pending->socket.get(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+      polled.push_back({pending->socket.get(),
+                        static_cast<decltype(pollfd::events)>(sends ? POLLOUT : POLLIN), 0});
     }
     const absl::Duration wait =
         std::clamp(std::min(NextEvent(), deadline) - Now(), absl::ZeroDuration(), kLongestPoll);

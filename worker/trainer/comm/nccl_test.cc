@@ -142,7 +142,8 @@ class NcclTest : public ::testing::Test {
 };
 
 float SumOfRanks(int world_size) {
-  return static_cast<float>(world_size * (world_size + 1) / 2);
+  const int sum = world_size * (world_size + 1) / 2;
+  return static_cast<float>(sum);
 }
 
 TEST_F(NcclTest, Spans_GiveTheResultOnEveryRank) {
@@ -207,8 +208,8 @@ TEST_F(NcclTest, Tensors_ReduceScatterAndGather) {
     ASSERT_TRUE(comm.AllGather(rank.exec, bf16).ok());
     EXPECT_EQ(rank.Get<uint16_t>(bf16), std::vector<uint16_t>(count, Bf16(SumOfRanks(W))));
 
-    const TensorView bytes = rank.New(DType::kE4M3, W * 5);
-    rank.Set(bytes, std::vector<uint8_t>(static_cast<size_t>(W * 5), uint8_t(comm.rank() + 1)));
+    const TensorView bytes = rank.New(DType::kE4M3, int64_t{W} * 5);
+    rank.Set(bytes, std::vector<uint8_t>(static_cast<size_t>(W) * 5, uint8_t(comm.rank() + 1)));
     ASSERT_TRUE(comm.AllGather(rank.exec, bytes).ok());
     const std::vector<uint8_t> gathered = rank.Get<uint8_t>(bytes);
     for (size_t i = 0; i < gathered.size(); ++i) {

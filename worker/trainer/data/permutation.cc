@@ -27,7 +27,7 @@ uint64_t Permute(uint64_t index, uint64_t n, uint64_t key) {
   }
   // Halves of equal width: the network permutes [0, 4^half), less than 4 n, so the walk below takes
   // under 4 steps on average.
-  const int half = (std::bit_width(n - 1) + 1) / 2;
+  const int half = (static_cast<int>(std::bit_width(n - 1)) + 1) / 2;
   const uint64_t mask = (uint64_t{1} << half) - 1;
   uint64_t x = index;
   do {

@@ -31,7 +31,7 @@ constexpr absl::Duration kExitFlush = absl::Seconds(30);
 constexpr absl::Duration kAlivePeriod = absl::Seconds(1);
 
 // Both ends may be non-blocking: the agent's is, and flags can be shared.
-bool WaitReady(int fd, short events) {
+bool WaitReady(int fd, decltype(pollfd::events) events) {
   pollfd p = {fd, events, 0};
   int n;
   do {

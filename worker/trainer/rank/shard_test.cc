@@ -181,7 +181,7 @@ TEST_P(StateFormatTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole_AndPlansCount
   const int64_t planned = whole->plan().ClassBytes(spec::BufferClass::kOptimizer);
   EXPECT_GE(planned, bytes);
   // Tensors begin at multiples of 256 elements, of at most 8 bytes.
-  EXPECT_LE(planned, bytes + 8 * 256 * static_cast<int64_t>(tensors.size() + 1));
+  EXPECT_LE(planned, bytes + int64_t{8} * 256 * static_cast<int64_t>(tensors.size() + 1));
   const bool no_masters = spec.optimizer().master() == "none";
   EXPECT_EQ(whole->plan().ClassBytes(spec::BufferClass::kMasters) == 0, no_masters);
   for (const int ranks : {2, 4}) {

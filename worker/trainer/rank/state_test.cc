@@ -130,40 +130,48 @@ LoadedCheckpoint Save(const spec::OptimizerRow& row, int shards, const std::stri
   return loaded;
 }
 
+// Reads `saved`, written with `from`, into a store with the formats of `to`: each file has the
+// format of `from`, and the store the values that FillStates wrote, as both formats round them.
+void ExpectRestores(const LoadedCheckpoint& saved,
+                    const spec::OptimizerRow& from,
+                    const spec::OptimizerRow& to) {
+  std::vector<const SafetensorsFile*> files = {saved.state.get()};
+  for (const auto& shard : saved.shards) {
+    files.push_back(shard.get());
+  }
+  const std::unique_ptr<Held> held = Hold(to, 1, 2);
+  const absl::Status restored = RestoreTensors(held->exec, *held->store, saved);
+  ASSERT_TRUE(restored.ok()) << restored;
+  ForEachState(*held, [&](const spec::Parameter& p, size_t k, const kernels::TensorView& view,
+                          int64_t first) {
+    const spec::DType format = spec::StatesOf(from, p)[k].dtype;
+    for (const SafetensorsFile* file : files) {
+      if (const TensorView* tensor = file->Find(NameOf(p, k)); tensor != nullptr) {
+        ASSERT_EQ(tensor->dtype,
+                  format == spec::DType::kBF16 ? TensorDType::kBF16 : TensorDType::kF32);
+      }
+    }
+    std::vector<float> values(static_cast<size_t>(view.numel()));
+    ASSERT_TRUE(held->store->Read(held->exec, view, values.data()).ok());
+    for (int64_t e = 0; e < view.numel(); ++e) {
+      const float expected =
+          first + e >= p.logical_elements()
+              ? 0
+              : Rounded(Rounded(ValueOf(NameOf(p, k), first + e), format), view.dtype);
+      ASSERT_EQ(values[static_cast<size_t>(e)], expected) << NameOf(p, k) << " " << first + e;
+    }
+  });
+}
+
 TEST(StateFormatsTest, Checkpoint_HasEachStateInItsFormat_AndRestoresIntoAny) {
   for (const spec::OptimizerRow& from : Rows()) {
     for (const int shards : {1, 3}) {
       const TempDir dir;
       const LoadedCheckpoint saved = Save(from, shards, dir.path());
-      std::vector<const SafetensorsFile*> files = {saved.state.get()};
-      for (const auto& shard : saved.shards) {
-        files.push_back(shard.get());
-      }
       for (const spec::OptimizerRow& to : Rows()) {
         SCOPED_TRACE(testing::Message()
                      << from.comment << " of " << shards << " to " << to.comment);
-        const std::unique_ptr<Held> held = Hold(to, 1, 2);
-        const absl::Status restored = RestoreTensors(held->exec, *held->store, saved);
-        ASSERT_TRUE(restored.ok()) << restored;
-        ForEachState(*held, [&](const spec::Parameter& p, size_t k, const kernels::TensorView& view,
-                                int64_t first) {
-          const spec::DType format = spec::StatesOf(from, p)[k].dtype;
-          for (const SafetensorsFile* file : files) {
-            if (const TensorView* tensor = file->Find(NameOf(p, k)); tensor != nullptr) {
-              ASSERT_EQ(tensor->dtype,
-                        format == spec::DType::kBF16 ? TensorDType::kBF16 : TensorDType::kF32);
-            }
-          }
-          std::vector<float> values(static_cast<size_t>(view.numel()));
-          ASSERT_TRUE(held->store->Read(held->exec, view, values.data()).ok());
-          for (int64_t e = 0; e < view.numel(); ++e) {
-            const float expected =
-                first + e >= p.logical_elements()
-                    ? 0
-                    : Rounded(Rounded(ValueOf(NameOf(p, k), first + e), format), view.dtype);
-            ASSERT_EQ(values[static_cast<size_t>(e)], expected) << NameOf(p, k) << " " << first + e;
-          }
-        });
+        ExpectRestores(saved, from, to);
       }
     }
   }

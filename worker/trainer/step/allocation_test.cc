@@ -15,10 +15,12 @@ std::atomic<int64_t> g_allocations{0};
 }  // namespace
 
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): glibc's own names
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_realloc(void* old, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 // operator new ends here too.
 void* malloc(size_t bytes) {

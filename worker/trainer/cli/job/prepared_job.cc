@@ -34,7 +34,7 @@ absl::Status PrepareJob(const PrepareOptions& options, PreparedJob& job) {
     HEARTH_RETURN_IF_ERROR(CompleteSpec(job.spec, Env::Real()));
   }
   if (options.micro_batch > 0) {
-    job.spec.mutable_batch()->set_micro_batch_size(options.micro_batch);
+    job.spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(options.micro_batch));
   }
   EngineOptions engine;
   engine.threads = ThreadsOrAll(options.threads);
