@@ -3,7 +3,7 @@
 // Debian's Abseil is built without it, so every use of a mutex would be reported as a race. The
 // calls that our code makes come here first. While the library runs, conditions are not watched:
 // it evaluates them on whichever thread gives the mutex up, under a lock that only it knows of.
-// What else the library builds on its mutexes (CondVar, Barrier...) stays unknown.
+// What else the library builds on its mutexes (Barrier, BlockingCounter...) stays unknown.
 #include <dlfcn.h>
 
 #include "absl/synchronization/mutex.h"
@@ -124,6 +124,63 @@ void Notification::WaitForNotification() const {
       Library<void(const Notification*)>("_ZNK4absl7debian312Notification19WaitForNotificationEv");
   wait(this);
   __tsan_acquire(const_cast<Notification*>(this));
+}
+
+bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
+  static auto* const wait = Library<bool(const Notification*, Duration)>(
+      "_ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE");
+  const bool notified = wait(this, timeout);
+  if (notified) {
+    __tsan_acquire(const_cast<Notification*>(this));
+  }
+  return notified;
+}
+
+bool Notification::WaitForNotificationWithDeadline(Time deadline) const {
+  static auto* const wait = Library<bool(const Notification*, Time)>(
+      "_ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_4TimeE");
+  const bool notified = wait(this, deadline);
+  if (notified) {
+    __tsan_acquire(const_cast<Notification*>(this));
+  }
+  return notified;
+}
+
+void CondVar::Wait(Mutex* mu) {
+  static auto* const wait =
+      Library<void(CondVar*, Mutex*)>("_ZN4absl7debian37CondVar4WaitEPNS0_5MutexE");
+  __tsan_release(mu);
+  {
+    const Unwatched unwatched;
+    wait(this, mu);
+  }
+  __tsan_acquire(mu);
+}
+
+bool CondVar::WaitWithTimeout(Mutex* mu, Duration timeout) {
+  static auto* const wait = Library<bool(CondVar*, Mutex*, Duration)>(
+      "_ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE");
+  __tsan_release(mu);
+  bool timed_out = false;
+  {
+    const Unwatched unwatched;
+    timed_out = wait(this, mu, timeout);
+  }
+  __tsan_acquire(mu);
+  return timed_out;
+}
+
+bool CondVar::WaitWithDeadline(Mutex* mu, Time deadline) {
+  static auto* const wait = Library<bool(CondVar*, Mutex*, Time)>(
+      "_ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE");
+  __tsan_release(mu);
+  bool timed_out = false;
+  {
+    const Unwatched unwatched;
+    timed_out = wait(this, mu, deadline);
+  }
+  __tsan_acquire(mu);
+  return timed_out;
 }
 
 ABSL_NAMESPACE_END

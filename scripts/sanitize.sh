@@ -37,5 +37,6 @@ if [[ $preset == tsan && $# == 0 ]]; then
 fi
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+# Trainers leave on purpose while threads of theirs run.
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_thread_leaks=0:suppressions=$PWD/cmake/tsan.supp
 exec ctest --preset "$preset" -LE gpu --no-tests=error "$@"
