@@ -15,8 +15,8 @@ namespace hearth::kernels {
 inline constexpr int kMaxRank = 4;
 
 // Whether elements of a format lie in memory as T: floats and doubles as themselves alone, whole
-// numbers and codes as integers of their width, structs as bytes. A type of one byte reads the
-// bytes of any format.
+// numbers and codes as integers of their width, structs as bytes or as 64-bit words. A type of one
+// byte reads the bytes of any format.
 template <typename T>
 constexpr bool IsStoredAs(DType dtype) {
   if constexpr (sizeof(T) == 1) {
@@ -27,7 +27,7 @@ constexpr bool IsStoredAs(DType dtype) {
     return dtype != DType::kF32 && dtype != DType::kF64 &&
            DTypeBits(dtype) == 8 * static_cast<int>(sizeof(T));
   } else {
-    return dtype == DType::kU8;
+    return dtype == DType::kU8 || (dtype == DType::kI64 && sizeof(T) % 8 == 0);
   }
 }
 

@@ -31,7 +31,8 @@ absl::Status CopyPlain(const Buffers& b) {
 
 absl::Status CopyAll(const Exec&, const Buffers& b) {
   const QuantView quant = b.Quant("q");
-  const float* x = b["x"].as<float>();
+  // Runs in double have no quantised output.
+  const float* x = quant.empty() ? nullptr : b["x"].as<float>();
   for (int64_t i = 0; i < int64_t{16} * 32 && !quant.empty(); ++i) {
     const uint8_t code = EncodeE4m3(x[i] * *quant.scale);
     static_cast<uint8_t*>(quant.rows)[i] = code;

@@ -45,7 +45,7 @@ OpCase QuantizeCase(const Shape& s) {
     args.tensors = tensors;
     if (skipped) {
       tensors[0].quant.rows = b["kept"].data;
-      tensors[0].quant.scale = b["x"].as<float>();  // any float
+      tensors[0].quant.scale = static_cast<const float*>(b["x"].data);  // any float
       args.tensors = args.tensors.first(1);
     }
     args.counter = b["counter"].as<uint64_t>();
