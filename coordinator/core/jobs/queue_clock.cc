@@ -28,7 +28,7 @@ absl::Time QueueClock::Read(Now now) {
   if (!exact_.has_value()) {
     exact_ = by_wall_.value_or(now.wall - now.monotonic);
   }
-  return std::max(latest_, *exact_ + now.monotonic);
+  return std::max(latest_ + absl::Nanoseconds(1), *exact_ + now.monotonic);
 }
 
 }  // namespace hearth::coordinator

@@ -12,8 +12,8 @@ namespace hearth::coordinator {
 
 // Its first reading of a new store is the wall clock's; from then on it runs by the machine's
 // monotonic clock. A start finds where it was by the jobs that were submitted since the machine's
-// boot. Without one, only the wall clock tells how long ago the last job was submitted; a reading
-// is even then never before the place of a job that is there. Not thread-safe.
+// boot. Without one, only the wall clock tells how long ago the last job was submitted; even then a
+// reading is behind the places of all jobs that were there at the start. Not thread-safe.
 class QueueClock {
  public:
   // A job of the store; all of them before the first Read, all with the same `now`.

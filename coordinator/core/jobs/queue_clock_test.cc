@@ -91,10 +91,10 @@ TEST_F(QueueClockTest, Restore_AfterABootWithTheWallClockSetBack_PutsNobodyAhead
   const absl::Time last = Submit();
   Boot(-kDay);
   const absl::Time after = Submit();
-  EXPECT_GE(after, last);
+  EXPECT_GT(after, last);
   EXPECT_LT(after - last, absl::Seconds(1));
   Pass(absl::Seconds(5));
-  EXPECT_EQ(Submit() - after, absl::Seconds(5));
+  EXPECT_EQ(Submit() - last, absl::Seconds(5));
 }
 
 // A store of version 0.1.0 before queue times: the submit times stand, and later jobs come later.
@@ -104,7 +104,7 @@ TEST_F(QueueClockTest, Restore_JobsWithoutAQueueTime_StandWhereTheyWereSubmitted
   }
   Restart();
   EXPECT_EQ(QueueTimeOf(jobs_[0]), now_.wall - absl::Hours(30));
-  EXPECT_EQ(Submit(), now_.wall + kDay) << "one of them was submitted a day ahead of the clock";
+  EXPECT_GT(Submit(), now_.wall + kDay) << "one of them was submitted a day ahead of the clock";
   jobs_.erase(jobs_.begin() + 2, jobs_.end());
   Restart();
   EXPECT_EQ(Submit(), now_.wall);
