@@ -2,7 +2,9 @@
 // thread of control, the caller.
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -137,8 +139,8 @@ class Follower {
     if (losses_.size() > kSparklinePoints) {
       losses_.erase(losses_.begin());
     }
-    for (const std::string& text : spec::ReportTexts(job_, report)) {
-      lines_.push_back(text);
+    if (!report.held_out().empty() || !report.evaluations().empty()) {
+      results_.push_back(report);
     }
     if (report.has_validation_loss() && report.held_out().empty()) {
       lines_.push_back(
@@ -197,6 +199,7 @@ class Follower {
       lines_.push_back(
           absl::StrCat(StateName(job_.state()), job_.reason().empty() ? "" : ": ", job_.reason()));
     }
+    SayResults();
     for (const std::string& line : lines_) {
       const std::string safe = EscapeControl(absl::StrReplaceAll(line, {{"\n", " "}}), false);
       absl::StrAppend(&out, terminal_ ? "\r\033[K" : "",
@@ -212,6 +215,19 @@ class Follower {
       }
     }
     WriteTerminal(out);
+  }
+
+  // What was evaluated is named by the job, which may come after the steps.
+  void SayResults() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (job_.job_id().empty()) {
+      return;
+    }
+    for (const v1::StepReport& report : results_) {
+      for (std::string& text : spec::ReportTexts(job_, report)) {
+        lines_.push_back(std::move(text));
+      }
+    }
+    results_.clear();
   }
 
   // When piped: at most about a hundred lines a job, and the last step.
@@ -316,6 +332,7 @@ class Follower {
   v1::StepReport last_ ABSL_GUARDED_BY(mu_);
   std::vector<double> losses_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::StepReport> results_ ABSL_GUARDED_BY(mu_);  // with evaluations, not shown yet
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   bool changed_ ABSL_GUARDED_BY(mu_) = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;   // the job rests, or need no longer be watched
