@@ -120,6 +120,25 @@ class CommandLineTest(harness.ClusterTest):
             self.assertEqual((run.returncode, run.stdout), (2, ""), wrong)
         self.assertEqual(self.complete("metrics", one, "--plot", "tok_"), ["tok_s"])
 
+    def test_numbers_for_tensorboard(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, steps=20, workers=1))
+        logs = os.path.join(self.cluster.dir, "logs")
+        self.cluster.jobctl("metrics", job, "-f", "--tensorboard", logs)  # to its end
+        name, = os.listdir(os.path.join(logs, job))
+        self.assertIn("tfevents", name)
+        with open(os.path.join(logs, job, name), "rb") as f:
+            followed = f.read()
+        self.assertEqual(followed.count(b"tokens_per_second"), 20)
+        for part in (b"brain.Event:2", b"_hparams_/session_start_info", b"optimizer.lr", b"_hparams_/session_end_info"):
+            self.assertIn(part, followed)
+        self.cluster.jobctl("metrics", job, "--tensorboard", logs)
+        with open(os.path.join(logs, job, name), "rb") as f:
+            self.assertEqual(f.read(), followed, "a later call writes the same")
+        self.assertEqual(self.cluster.jobctl("metrics", job, "--tensorboard", logs, "--plot", "loss", check=False).returncode, 2)
+        by_time = self.cluster.jobctl("metrics", job, "--plot", "loss", "--x", "tokens", "--smooth", "5").stdout.splitlines()
+        self.assertEqual(by_time[0], f"loss of {job} by tokens, mean of 5 points")
+        self.assertRegex(by_time[19], r"^ +256 +5\.12k$")
+
     def test_top_is_plain_when_piped(self):
         lines = self.cluster.jobctl("top").stdout.splitlines()
         self.assertEqual(lines[0], "1 workers, 0 busy, 0 tok/s")
