@@ -9,6 +9,7 @@
 #include "common/base/version.h"
 #include "common/io/env.h"
 #include "google/rpc/error_details.pb.h"
+#include "jobctl/client/job_names.h"
 #include "jobctl/client/settings.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/usage.h"
@@ -120,5 +121,15 @@ int main(int argc, char** argv) {
   }
   const bool names = context.quiet && *parsed == hearth::jobctl::OutputFormat::kTable;
   context.format = names ? hearth::jobctl::OutputFormat::kName : *parsed;
+  const absl::Status named = hearth::jobctl::CompleteJobIds(
+      app,
+      [&context](const std::string& typed) -> absl::StatusOr<std::string> {
+        const absl::StatusOr<hearth::jobctl::Client*> client = context.client();
+        return client.ok() ? hearth::jobctl::WholeJobId(**client, typed) : client.status();
+      },
+      context.quiet);
+  if (!named.ok()) {
+    return Fail(named);
+  }
   return Dispatch(commands, context);
 }

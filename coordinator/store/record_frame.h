@@ -8,20 +8,11 @@
 #include <string_view>
 
 #include "absl/types/span.h"
+#include "common/io/crc32c.h"
 
 namespace hearth::coordinator {
 
 inline constexpr int64_t kFrameHeaderBytes = 17;
-
-// CRC-32C (Castagnoli) of bytes that come in pieces.
-class Crc32c {
- public:
-  void Extend(std::string_view bytes);
-  uint32_t value() const { return ~state_; }
-
- private:
-  uint32_t state_ = 0xffffffffu;
-};
 
 struct Frame {
   int64_t cursor = 0;

@@ -8,13 +8,15 @@
 namespace hearth::jobctl {
 
 Action SetupCancel(CLI::App& app) {
-  auto request = std::make_shared<v1::CancelJobRequest>();
-  AddJobId(app, request);
-  AddRequestId(app, request);
-  app.add_flag_callback(
-      "--now", [request] { request->set_now(true); }, "Kill at once, without a checkpoint");
-  return [request](Context& context) {
-    return ChangeJob(context, *request, [](const v1::Job& job) {
+  auto targets = std::make_shared<JobTargets>();
+  auto now = std::make_shared<bool>(false);
+  AddJobs(app, targets->job_ids);
+  AddRequestId(app, *targets);
+  app.add_flag("--now", *now, "Kill at once, without a checkpoint");
+  return [targets, now](Context& context) {
+    v1::CancelJobRequest request;
+    request.set_now(*now);
+    return ChangeJobs(context, *targets, request, [](const v1::Job& job) {
       return job.state() == v1::JOB_STATE_CANCELLED ? "cancelled" : "cancelling";
     });
   };

@@ -225,6 +225,8 @@ std::string Bash(const std::vector<Entry>& entries) {
     *" -o"|*" --output") COMPREPLY=($(compgen -W "table wide json yaml name" -- "$cur")); return ;;
     *" --preset") COMPREPLY=($(compgen -W ")",
                       PresetWords(), R"(" -- "$cur")); return ;;
+    "metrics --x") COMPREPLY=($(compgen -W ")",
+                      PlotAxisNames(" "), R"(" -- "$cur")); return ;;
     *" --dry-run") COMPREPLY=($(compgen -W "client server" -- "$cur")); return ;;
     *" --role") COMPREPLY=($(compgen -W ")",
                       absl::StrJoin(RoleNames(), " "), R"(" -- "$cur")); return ;;

@@ -1,8 +1,10 @@
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_actions.h"
@@ -12,15 +14,19 @@ namespace hearth::jobctl {
 namespace {
 
 struct Options {
+  std::vector<std::string> job_ids;
   v1::DeleteJobRequest request;
   bool yes = false;
 };
 
-absl::Status ConfirmDelete(const v1::DeleteJobRequest& request) {
-  const std::string what =
-      request.checkpoints() ? "history, log and all its checkpoints" : "history and log";
-  return Confirm(absl::StrCat("Delete job/", request.job_id(), " with its ", what, "?"),
-                 absl::StrCat("delete removes the job, its ", what));
+absl::Status ConfirmDelete(const Options& options) {
+  const bool several = options.job_ids.size() > 1;
+  const std::string what = absl::StrCat(
+      several ? "their " : "its ",
+      options.request.checkpoints() ? "history, log and all checkpoints" : "history and log");
+  return Confirm(
+      absl::StrCat("Delete job/", absl::StrJoin(options.job_ids, ", job/"), " with ", what, "?"),
+      absl::StrCat("delete removes the job", several ? "s, " : ", ", what));
 }
 
 // Says which checkpoint folders stay or are removed, as messages: they are not the command's data.
@@ -45,26 +51,28 @@ void SayFolders(const v1::DeleteJobResponse& response,
 
 Action SetupDelete(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  AddJobId(app, std::shared_ptr<v1::DeleteJobRequest>(options, &options->request));
+  AddJobs(app, options->job_ids);
   app.add_flag_callback(
       "--checkpoints", [options] { options->request.set_checkpoints(true); },
-      "Also remove its checkpoint folders (default: they stay)");
+      "Also remove checkpoint folders (default: they stay)");
   app.add_flag("-y,--yes", options->yes, "Do not ask");
   return [options](Context& context) -> absl::StatusOr<int> {
-    const v1::DeleteJobRequest& request = options->request;
     if (!options->yes) {
-      HEARTH_RETURN_IF_ERROR(ConfirmDelete(request));
+      HEARTH_RETURN_IF_ERROR(ConfirmDelete(*options));
     }
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    HEARTH_ASSIGN_OR_RETURN(const v1::DeleteJobResponse response,
-                            client->Call<v1::DeleteJobResponse>(request));
-    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                         absl::StrCat("job/", request.job_id()), "deleted",
-                                         response));
-    if (!context.quiet) {
-      SayFolders(response, request.job_id(), request.checkpoints());
-    }
-    return kExitOk;
+    return ForEachJob(options->job_ids, [&](const std::string& job_id) -> absl::Status {
+      v1::DeleteJobRequest& request = options->request;
+      request.set_job_id(job_id);
+      HEARTH_ASSIGN_OR_RETURN(const v1::DeleteJobResponse response,
+                              client->Call<v1::DeleteJobResponse>(request));
+      HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                           absl::StrCat("job/", job_id), "deleted", response));
+      if (!context.quiet) {
+        SayFolders(response, job_id, request.checkpoints());
+      }
+      return absl::OkStatus();
+    });
   };
 }
 

@@ -1,3 +1,5 @@
+#include "jobctl/commands/describe.h"
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -23,81 +25,111 @@ namespace {
 
 constexpr int kValueColumn = 15;
 
-// Indents a value of several lines so that it stays right of the names.
-void Line(std::string& out, std::string_view name, std::string_view value) {
-  const int columns = FitColumns();
-  const std::string text =
-      columns > 0 ? WrapText(value, std::max(columns - kValueColumn, kValueColumn), kValueColumn)
-                  : absl::StrReplaceAll(std::string(value),
-                                        {{"\n", "\n" + std::string(kValueColumn, ' ')}});
-  absl::StrAppendFormat(&out, "%-14s %s\n", absl::StrCat(std::string(name), ":"), text);
+// "Name:  value" lines.
+struct Sheet {
+  int columns = 0;  // as in Table::Render
+  std::string text;
+
+  // Indents a value of several lines so that it stays right of the names.
+  void Line(std::string_view name, std::string_view value) {
+    const std::string shown =
+        columns > 0 ? WrapText(value, std::max(columns - kValueColumn, kValueColumn), kValueColumn)
+                    : absl::StrReplaceAll(std::string(value),
+                                          {{"\n", "\n" + std::string(kValueColumn, ' ')}});
+    absl::StrAppendFormat(&text, "%-14s %s\n", absl::StrCat(std::string(name), ":"), shown);
+  }
+};
+
+// What the epoch counts, for somebody who has not met the word.
+std::string EpochText(const v1::Job& job) {
+  if (job.epoch() == 0) {
+    return "0: the gang, all of the job's workers together, has not started yet";
+  }
+  return absl::StrCat(job.epoch(), ": the gang, all of the job's workers together, has started ",
+                      job.epoch() == 1 ? "once" : absl::StrCat(job.epoch(), " times"), "; ",
+                      job.restarts(), " of ", job.spec().resources().max_restarts(),
+                      " restarts used since the last checkpoint");
 }
 
-void AppendProgress(std::string& out, const v1::Job& job) {
+// The recipe that runs, and what emulated means.
+std::string PrecisionText(const v1::RunInfo& info) {
+  return absl::StrCat(
+      info.recipe(), " (", info.recipe_execution(), ") on ", info.device(),
+      info.recipe_execution() == "emulated"
+          ? ": values are rounded to the recipe's formats, but multiplied in a wider one, because "
+            "the device has no units for them"
+          : ": the matrix products run in the formats of this recipe");
+}
+
+std::string BatchText(const v1::RunInfo& info) {
+  return absl::StrCat(
+      info.global_batch_tokens(), " tokens a step, in micro-batches of ", info.micro_batch_size(),
+      info.micro_batch_size() == 1 ? " sequence" : " sequences", " on ",
+      info.world_size() == 1
+          ? std::string("one rank")
+          : absl::StrCat(info.world_size(), " ranks (processes, one a worker), which add up their ",
+                         "gradients through ", info.comm()));
+}
+
+void AppendProgress(Sheet& out, const v1::Job& job) {
   const v1::StepReport& report = job.last_report();
   const bool trains = spec::Trains(job.spec());
-  Line(out, trains ? "Step" : "Models", absl::StrCat(job.step(), " of ", spec::TotalSteps(job)));
+  out.Line(trains ? "Step" : "Models", absl::StrCat(job.step(), " of ", spec::TotalSteps(job)));
   if (trains && job.step() > 0) {
-    Line(out, "Loss",
-         absl::StrFormat("%.4f (gradient norm %.3f, learning rate %.3e)", report.loss(),
-                         report.grad_norm(), report.learning_rate()));
-    Line(out, "Speed",
-         absl::StrFormat("%s tok/s, %.3f s a step", FormatCount(report.tokens_per_second()),
-                         report.step_seconds()));
-    Line(out, "Tokens", FormatCount(static_cast<double>(report.tokens())));
+    out.Line("Loss", absl::StrFormat("%.4f (gradient norm %.3f, learning rate %.3e)", report.loss(),
+                                     report.grad_norm(), report.learning_rate()));
+    out.Line("Speed",
+             absl::StrFormat("%s tok/s, %.3f s a step", FormatCount(report.tokens_per_second()),
+                             report.step_seconds()));
+    out.Line("Tokens", FormatCount(static_cast<double>(report.tokens())));
   }
   if (job.has_checkpoint()) {
     const v1::Checkpoint& checkpoint = job.checkpoint();
-    Line(out, "Checkpoint",
-         absl::StrCat("step ", checkpoint.step(), ", ", FormatBytes(checkpoint.bytes()), ", ",
-                      checkpoint.path(), ", written ", TimeText(checkpoint.create_time())));
+    out.Line("Checkpoint",
+             absl::StrCat("step ", checkpoint.step(), ", ", FormatBytes(checkpoint.bytes()), ", ",
+                          checkpoint.path(), ", written ", TimeText(checkpoint.create_time())));
   }
   if (report.skipped_checkpoints() > 0) {
-    Line(out, "Skipped",
-         absl::StrCat(report.skipped_checkpoints(),
-                      report.skipped_checkpoints() == 1 ? " checkpoint" : " checkpoints",
-                      " since the last start: the one before was still being written"));
+    out.Line("Skipped",
+             absl::StrCat(report.skipped_checkpoints(),
+                          report.skipped_checkpoints() == 1 ? " checkpoint" : " checkpoints",
+                          " since the last start: the one before was still being written"));
   }
   if (report.resume_seconds() > 0) {
-    Line(out, "Resumed",
-         absl::StrFormat("%.1f s from the trainer's start to its first step",
-                         report.resume_seconds()));
+    out.Line("Resumed", absl::StrFormat("%.1f s from the trainer's start to its first step",
+                                        report.resume_seconds()));
   }
 }
 
-void AppendRunInfo(std::string& out, const v1::Job& job) {
+void AppendRunInfo(Sheet& out, const v1::Job& job) {
   if (!job.has_run_info()) {
     return;
   }
   const v1::RunInfo& info = job.run_info();
-  Line(out, "Model",
-       absl::StrCat(FormatCount(static_cast<double>(info.parameters())), " parameters"));
-  Line(out, "Precision",
-       absl::StrCat(info.recipe(), " (", info.recipe_execution(), ") on ", info.device()));
+  out.Line("Model",
+           absl::StrCat(FormatCount(static_cast<double>(info.parameters())), " parameters"));
+  out.Line("Precision", PrecisionText(info));
   if (!spec::Trains(job.spec())) {
     return;
   }
-  Line(out, "Batch",
-       absl::StrCat(info.global_batch_tokens(), " tokens a step: micro-batch ",
-                    info.micro_batch_size(), ", ", info.world_size(),
-                    info.world_size() == 1 ? " rank, " : " ranks, ", info.comm()));
-  Line(out, "Deterministic", info.deterministic() ? "yes" : "no");
-  Line(out, "Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
+  out.Line("Batch", BatchText(info));
+  out.Line("Deterministic", info.deterministic() ? "yes" : "no");
+  out.Line("Memory", absl::StrCat(FormatBytes(info.planned_bytes()), " planned a rank"));
 }
 
 // The devices it ran on and how hot they became.
-void AppendDevices(std::string& out, const v1::Job& job, double temperature_limit) {
+void AppendDevices(Sheet& out, const v1::Job& job, double temperature_limit) {
   for (const v1::DeviceGroup& group : job.devices().groups()) {
     std::string text =
         absl::StrCat(group.worker_ids_size(), " x ", group.model(), " on ", group.host());
     if (!group.driver_version().empty()) {
       absl::StrAppend(&text, ", driver ", group.driver_version(), ", CUDA ", group.cuda_version());
     }
-    Line(out, "Devices", absl::StrCat(text, ", hearth ", group.version()));
+    out.Line("Devices", absl::StrCat(text, ", hearth ", group.version()));
   }
   if (job.devices().hottest_celsius() > 0.0) {
     const Finding found = JudgeTemperature(job, temperature_limit);
-    Line(out, "Temperature", absl::StrCat(VerdictName(found.verdict), ", ", found.text));
+    out.Line("Temperature", absl::StrCat(VerdictName(found.verdict), ", ", found.text));
   }
 }
 
@@ -120,7 +152,7 @@ std::string GuardText(const v1::Job& job) {
 }
 
 // For each role the worst operand of each kind, when last measured.
-void AppendTensors(std::string& out, const v1::Job& job) {
+void AppendTensors(Sheet& out, const v1::Job& job) {
   for (const char* role : {"x", "dy", "w"}) {
     v1::TensorStats low;
     v1::TensorStats high;
@@ -134,28 +166,28 @@ void AppendTensors(std::string& out, const v1::Job& job) {
       largest = largest.role().empty() || row.amax() > largest.amax() ? row : largest;
     }
     if (!low.role().empty()) {
-      Line(out, absl::StrCat("Tensors ", role),
-           absl::StrFormat("underflow %.3g %% (%s), saturation %.3g %% (%s), largest %.4g (%s)",
-                           100 * low.underflow_ratio(), low.parameter(),
-                           100 * high.saturation_ratio(), high.parameter(), largest.amax(),
-                           largest.parameter()));
+      out.Line(absl::StrCat("Tensors ", role),
+               absl::StrFormat("underflow %.3g %% (%s), saturation %.3g %% (%s), largest %.4g (%s)",
+                               100 * low.underflow_ratio(), low.parameter(),
+                               100 * high.saturation_ratio(), high.parameter(), largest.amax(),
+                               largest.parameter()));
     }
   }
 }
 
-void AppendEvaluations(std::string& out, const v1::Job& job) {
+void AppendEvaluations(Sheet& out, const v1::Job& job) {
   for (const std::string& text : spec::ResultTexts(job)) {
-    Line(out, "Evaluation", text);
+    out.Line("Evaluation", text);
   }
 }
 
 std::string UsageLines(const Usage& usage, const std::string& currency) {
-  std::string out;
-  Line(out, "Energy", EnergySentence(usage));
+  Sheet out{FitColumns(), ""};
+  out.Line("Energy", EnergySentence(usage));
   if (usage.cost.has_value()) {
-    Line(out, "Cost", CostSentence(usage, currency));
+    out.Line("Cost", CostSentence(usage, currency));
   }
-  return out;
+  return out.text;
 }
 
 std::string RecoveryText(const v1::Recovery& recovery) {
@@ -175,71 +207,75 @@ std::string Indent(const std::string& text) {
       "\n");
 }
 
-std::string Describe(const v1::Job& job,
-                     const v1::ListEventsResponse& events,
-                     const v1::GetVersionResponse& version,
-                     const std::string& usage,
-                     double temperature_limit) {
-  std::string out;
-  Line(out, "Job", job.job_id());
-  Line(out, "Owner", job.owner().empty() ? "-" : job.owner());
-  Line(out, "State", absl::StrCat(StateName(job.state()), " since ", TimeText(job.state_time())));
+}  // namespace
+
+std::string DescribeText(const v1::Job& job,
+                         const v1::ListEventsResponse& events,
+                         const v1::GetVersionResponse& version,
+                         const std::string& usage,
+                         double temperature_limit,
+                         int columns) {
+  Sheet out{columns, ""};
+  out.Line("Job", job.job_id());
+  out.Line("Owner", job.owner().empty() ? "-" : job.owner());
+  out.Line("State", absl::StrCat(StateName(job.state()), " since ", TimeText(job.state_time())));
   if (!job.phase().empty()) {
-    Line(out, "Phase", job.phase());
+    out.Line("Phase", job.phase());
   }
-  Line(out, "Reason", job.reason().empty() ? "-" : job.reason());
+  out.Line("Reason", job.reason().empty() ? "-" : job.reason());
   if (!job.isolation().empty()) {
-    Line(out, "Cut off", job.isolation());
+    out.Line("Cut off", job.isolation());
   }
-  Line(out, "Created", TimeText(job.create_time()));
-  Line(out, "Started", TimeText(job.start_time()));
-  Line(out, "Ended", TimeText(job.end_time()));
-  Line(out, "Running for", HumanDuration(absl::Seconds(job.running_seconds())));
-  Line(out, "Workers",
-       job.workers_size() == 0 ? absl::StrCat("none (wants ", job.spec().resources().workers(), ")")
-                               : absl::StrJoin(job.workers(), ", "));
+  out.Line("Created", TimeText(job.create_time()));
+  out.Line("Started", TimeText(job.start_time()));
+  out.Line("Ended", TimeText(job.end_time()));
+  out.Line("Running for", HumanDuration(absl::Seconds(job.running_seconds())));
+  out.Line("Workers", job.workers_size() == 0
+                          ? absl::StrCat("none (wants ", job.spec().resources().workers(), ")")
+                          : absl::StrJoin(job.workers(), ", "));
   for (const v1::Straggler& slow : job.stragglers()) {
-    Line(out, "Straggler",
-         absl::StrFormat("rank %d on %s is %.1f x slower than the median of the others since %s",
-                         slow.rank(), slow.worker_id(), slow.ratio(), TimeText(slow.since())));
+    out.Line(
+        "Straggler",
+        absl::StrFormat("rank %d on %s is %.1f x slower than the median of the others since %s",
+                        slow.rank(), slow.worker_id(), slow.ratio(), TimeText(slow.since())));
   }
-  Line(out, "Epoch",
-       absl::StrCat(job.epoch(), " (", job.restarts(), " of ",
-                    job.spec().resources().max_restarts(), " restarts used)"));
+  out.Line("Epoch", EpochText(job));
   AppendProgress(out, job);
-  out += usage;
+  out.text += usage;
   AppendRunInfo(out, job);
   if (job.has_trial()) {
-    Line(out, "Trial", job.trial().text());
+    out.Line("Trial", job.trial().text());
   }
   AppendDevices(out, job, temperature_limit);
   if (spec::Trains(job.spec()) && job.step() > 0) {
-    Line(out, "Guard", GuardText(job));
+    out.Line("Guard", GuardText(job));
     AppendTensors(out, job);
   }
   AppendEvaluations(out, job);
   if (job.recovery().has_fault_time()) {
-    Line(out, "Recovery", RecoveryText(job.recovery()));
+    out.Line("Recovery", RecoveryText(job.recovery()));
   }
-  Line(
-      out, "Detection",
+  out.Line(
+      "Detection",
       absl::StrFormat("a worker that is silent for %g s without progress counts as lost; after a "
                       "restart of the coordinator it has %g s to come back (%g s once the "
                       "rest of its gang is back)",
                       version.silence_seconds(), version.reattach_grace_seconds(),
                       version.reattach_prompt_seconds()));
   for (const std::string& warning : job.warnings()) {
-    Line(out, "Warning", warning);
+    out.Line("Warning", warning);
   }
-  absl::StrAppend(&out, "Spec:\n", Indent(config::ToYaml(job.spec())));
-  absl::StrAppend(&out, "Events:\n");
+  absl::StrAppend(&out.text, "Spec:\n", Indent(config::ToYaml(job.spec())));
+  absl::StrAppend(&out.text, "Events:\n");
   Table table({"  TIME", "TYPE", "ACTOR", "EPOCH", "STEP", "WHAT"});
   for (const v1::JobEvent& event : events.events()) {
     table.Add({absl::StrCat("  ", TimeText(event.time())), event.type(), event.actor(),
                absl::StrCat(event.epoch()), absl::StrCat(event.step()), event.message()});
   }
-  return out + table.Render(FitColumns());
+  return out.text + table.Render(columns);
 }
+
+namespace {
 
 absl::StatusOr<int> Run(Context& context, const std::string& job_id) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
@@ -262,7 +298,7 @@ absl::StatusOr<int> Run(Context& context, const std::string& job_id) {
     HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(*client, job_id));
     usage = UsageLines(UsageOf(job, history, context.prices), context.prices.currency);
   }
-  WriteOut(Describe(job, events, version, usage, context.temperature_limit));
+  WriteOut(DescribeText(job, events, version, usage, context.temperature_limit, FitColumns()));
   return kExitOk;
 }
 

@@ -2,7 +2,6 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "jobctl/commands/command_row.h"
 
@@ -21,17 +20,7 @@ Action SetupEvents(CLI::App& app) {
     if (printed) {
       return kExitOk;
     }
-    Table table({"TIME", "TYPE", "ACTOR", "FROM", "TO", "EPOCH", "STEP", "WHAT"});
-    for (const v1::JobEvent& event : response.events()) {
-      const bool moved = event.to_state() != v1::JOB_STATE_UNSPECIFIED;
-      table.Add({TimeText(event.time()), event.type(), event.actor(),
-                 moved && event.from_state() != v1::JOB_STATE_UNSPECIFIED
-                     ? StateName(event.from_state())
-                     : "-",
-                 moved ? StateName(event.to_state()) : "-", absl::StrCat(event.epoch()),
-                 absl::StrCat(event.step()), event.message()});
-    }
-    WriteOut(table.Render(FitColumns()));
+    WriteOut(RenderEvents({response.events().begin(), response.events().end()}, FitColumns()));
     return kExitOk;
   };
 }

@@ -140,6 +140,9 @@ TEST(Hints, WrongCommands_NameTheRightOne) {
       {"run job.yaml", "submit"},
       {"restart my-job", "resume"},
       {"tail my-job", "logs -f"},
+      {"compare a b", "diff"},
+      {"tensorboard a", "metrics JOB --tensorboard DIR"},
+      {"extend a", "resume JOB --set train.steps=STEPS"},
       {"nodes", "workers"},
       {"wrokers", "workers"},
       {"help", "--help"},
@@ -166,9 +169,10 @@ TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
             "resources.workers=VALUE?\n");
   EXPECT_EQ(Said("list --qqqqqq"),
             "error: jobctl list has no option --qqqqqq; jobctl list --help lists them\n");
-  EXPECT_EQ(Said("pause a b c"),
-            "error: jobctl pause does not take \"b\"\n"
-            "error: jobctl pause does not take \"c\"\n");
+  EXPECT_EQ(Said("describe a b c"),
+            "error: jobctl describe does not take \"b\"\n"
+            "error: jobctl describe does not take \"c\"\n");
+  EXPECT_EQ(Said("pause a b c"), "taken");
   EXPECT_EQ(Said("submit job.yaml --watch"), "taken");
   // Other errors are CLI11's to explain.
   EXPECT_EQ(Said("submit"), "");

@@ -31,6 +31,50 @@ absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text, std::string
   return duration;
 }
 
+absl::StatusOr<absl::Time> ParseSince(const std::string& text,
+                                      absl::Time now,
+                                      std::string_view option) {
+  if (const absl::StatusOr<absl::Duration> ago = ParseDuration(text); ago.ok()) {
+    return now - *ago;
+  }
+  absl::Time time;
+  std::string error;
+  // As commands print it, then RFC 3339.
+  if (absl::ParseTime("%Y-%m-%d %H:%M:%S", text, absl::LocalTimeZone(), &time, &error) ||
+      absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
+    return time;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(option), " ", text,
+                   ": expected how long ago (10m) or a time (2026-01-31 17:05:00)"));
+}
+
+void AddJobs(CLI::App& app, std::vector<std::string>& job_ids) {
+  app.add_option("job", job_ids, "Job ids, or the beginnings of some")->required();
+}
+
+void AddRequestId(CLI::App& app, JobTargets& targets) {
+  app.add_option("--request-id", targets.request_id,
+                 "UUID that makes repeating this command harmless (default: a new one)");
+}
+
+absl::StatusOr<int> ForEachJob(const std::vector<std::string>& job_ids,
+                               const std::function<absl::Status(const std::string&)>& change) {
+  int code = kExitOk;
+  for (const std::string& job_id : job_ids) {
+    const absl::Status changed = change(job_id);
+    if (changed.ok()) {
+      continue;
+    }
+    if (job_ids.size() == 1 || IsRefusedCaller(changed)) {
+      return changed;
+    }
+    WriteErr(absl::StrCat("error: job/", job_id, ": ", changed.message(), "\n"));
+    code = kExitError;
+  }
+  return code;
+}
+
 absl::Status Confirm(const std::string& question, const std::string& needs) {
   if (isatty(STDIN_FILENO) == 0) {
     return absl::FailedPreconditionError(

@@ -32,42 +32,52 @@ absl::Status Confirm(const std::string& question, const std::string& needs);
 // Whole file, or standard input for "-".
 absl::StatusOr<std::string> ReadInput(const std::string& path);
 
-// The required argument JOB of a command whose `request` names the job.
-template <typename Request>
-void AddJobId(CLI::App& app, const std::shared_ptr<Request>& request) {
-  app.add_option_function<std::string>(
-         "job", [request](const std::string& id) { request->set_job_id(id); }, "Job id")
-      ->required();
-}
+// How long before `now` ("10m"), or a time ("2026-01-31 17:05:00", RFC 3339). kInvalidArgument
+// names the option.
+absl::StatusOr<absl::Time> ParseSince(const std::string& text,
+                                      absl::Time now,
+                                      std::string_view option);
 
-// Gives `request` (shared pointer to a message with a request_id) a new one, and the command the
-// option --request-id to choose another: that of an earlier try, as SafeToRetry advises.
-template <typename Request>
-void AddRequestId(CLI::App& app, const std::shared_ptr<Request>& request) {
-  request->set_request_id(RandomUuid());
-  app.add_option_function<std::string>(
-      "--request-id", [request](const std::string& id) { request->set_request_id(id); },
-      "UUID that makes repeating this command harmless (default: a new one)");
-}
+// The jobs that a command changes.
+struct JobTargets {
+  std::vector<std::string> job_ids;
+  std::string request_id;  // that of an earlier try, as SafeToRetry advises; "" = new ones
+};
+
+// The required argument JOB..., and --request-id for calls that have one.
+void AddJobs(CLI::App& app, std::vector<std::string>& job_ids);
+void AddRequestId(CLI::App& app, JobTargets& targets);
+
+// Calls `change` with each id, in order. With one id its error is the result. With several, each
+// error is told and the others go on; the result is then kExitError. A caller that the coordinator
+// refuses ends it at once.
+absl::StatusOr<int> ForEachJob(const std::vector<std::string>& job_ids,
+                               const std::function<absl::Status(const std::string&)>& change);
 
 // On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that
 // repeating is safe.
 absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id);
 
-// Sends a request that changes a job and prints "job/ID" with `what`, which says what the call did
-// by the job that it returned.
+// Sends `request` for each of the jobs and prints "job/ID" with `what`, which says what the call
+// did by the job that it returned.
 template <typename Request>
-absl::StatusOr<int> ChangeJob(Context& context,
-                              const Request& request,
-                              const std::function<std::string(const v1::Job&)>& what) {
-  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
-  if (!job.ok()) {
-    return SafeToRetry(job.status(), request.request_id());
+absl::StatusOr<int> ChangeJobs(Context& context,
+                               const JobTargets& targets,
+                               Request request,
+                               const std::function<std::string(const v1::Job&)>& what) {
+  if (targets.job_ids.size() > 1 && !targets.request_id.empty()) {
+    WriteErr("error: --request-id is for one job\n");
+    return kExitUsage;
   }
-  HEARTH_RETURN_IF_ERROR(
-      PrintMutation(context.format, context.quiet, "job/" + job->job_id(), what(*job), *job));
-  return kExitOk;
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  return ForEachJob(targets.job_ids, [&](const std::string& job_id) {
+    request.set_job_id(job_id);
+    request.set_request_id(targets.request_id.empty() ? RandomUuid() : targets.request_id);
+    const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
+    return job.ok() ? PrintMutation(context.format, context.quiet, "job/" + job->job_id(),
+                                    what(*job), *job)
+                    : SafeToRetry(job.status(), request.request_id());
+  });
 }
 
 // Applies --set in order; errors begin with "--set path=value: ".

@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
-#include "common/base/units.h"
 #include "common/time/clock.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/job_actions.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {
@@ -22,24 +22,10 @@ struct Options {
   bool timestamps = false;
   int tail = 0;
   int rank = -1;
+  int64_t epoch = 0;  // 0 = all
   std::string since;
   std::string grep;
 };
-
-absl::StatusOr<absl::Time> ParseSince(const std::string& text, absl::Time now) {
-  if (const absl::StatusOr<absl::Duration> ago = ParseDuration(text); ago.ok()) {
-    return now - *ago;
-  }
-  absl::Time time;
-  std::string error;
-  // As commands print it, then RFC 3339.
-  if (absl::ParseTime("%Y-%m-%d %H:%M:%S", text, absl::LocalTimeZone(), &time, &error) ||
-      absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
-    return time;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--since ", text, ": expected how long ago (10m) or a time (2026-01-31 17:05:00)"));
-}
 
 std::string Render(const Context& context, const Options& options, const v1::LogLine& line) {
   return context.format == OutputFormat::kJson
@@ -48,8 +34,9 @@ std::string Render(const Context& context, const Options& options, const v1::Log
 }
 
 absl::StatusOr<int> Run(Context& context, const Options& options) {
-  HEARTH_ASSIGN_OR_RETURN(const LogFilter filter,
-                          LogFilter::Make(options.since, options.grep, Clock::Real().Now()));
+  HEARTH_ASSIGN_OR_RETURN(
+      const LogFilter filter,
+      LogFilter::Make(options.since, options.grep, Clock::Real().Now(), options.epoch));
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   OnInterrupt([client] { client->CancelStreams(); });
   v1::StreamLogsRequest request;
@@ -97,10 +84,12 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 absl::StatusOr<LogFilter> LogFilter::Make(const std::string& since,
                                           const std::string& grep,
-                                          absl::Time now) {
+                                          absl::Time now,
+                                          int64_t epoch) {
   LogFilter filter;
+  filter.epoch_ = epoch;
   if (!since.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(filter.since_, ParseSince(since, now));
+    HEARTH_ASSIGN_OR_RETURN(filter.since_, ParseSince(since, now, "--since"));
   }
   if (!grep.empty()) {
     RE2::Options quiet;
@@ -114,7 +103,7 @@ absl::StatusOr<LogFilter> LogFilter::Make(const std::string& since,
 }
 
 bool LogFilter::Wants(const v1::LogLine& line) const {
-  return TimeOf(line.time()) >= since_ &&
+  return TimeOf(line.time()) >= since_ && (epoch_ == 0 || line.epoch() == epoch_) &&
          (grep_ == nullptr || RE2::PartialMatch(line.text(), *grep_));
 }
 
@@ -145,6 +134,9 @@ Action SetupLogs(CLI::App& app) {
   app.add_flag("--timestamps", options->timestamps, "Put the time before each line");
   app.add_option("--tail", options->tail, "Start with the last N lines")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--epoch", options->epoch,
+                 "Only this gang start, from 1; with --tail, only those among the last N lines")
+      ->check(CLI::PositiveNumber);
   app.add_option("--rank", options->rank, "Only this rank")->check(CLI::NonNegativeNumber);
   // Checked while the command line is parsed, so that an invalid value is wrong usage (exit code
   // 2).

@@ -1,6 +1,7 @@
 // Selects and prints lines of a job's log.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -14,15 +15,17 @@ namespace hearth::jobctl {
 class LogFilter {
  public:
   // `since`: how long before `now`, or a time; `grep`: an RE2 expression for the text; "" = all.
-  // kInvalidArgument: neither of them, not an expression.
+  // `epoch`: the gang start, 0 = all. kInvalidArgument: neither of them, not an expression.
   static absl::StatusOr<LogFilter> Make(const std::string& since,
                                         const std::string& grep,
-                                        absl::Time now);
+                                        absl::Time now,
+                                        int64_t epoch = 0);
   bool Wants(const v1::LogLine& line) const;
 
  private:
   absl::Time since_ = absl::InfinitePast();
   std::unique_ptr<RE2> grep_;  // null = all
+  int64_t epoch_ = 0;
 };
 
 // "[JOB eEPOCH rRANK LEVEL] text\n", with the time before it if wanted. One line whatever is in it:

@@ -57,6 +57,15 @@ TEST(LogFilter, Since_DurationOrTime_LeavesOlderLinesOut) {
   EXPECT_FALSE(from.Wants(Line(kNow - 1, "x")));
 }
 
+TEST(LogFilter, Epoch_LeavesOtherGangStartsOut) {
+  const auto filter = [](int64_t epoch) {
+    return *LogFilter::Make("", "", absl::FromUnixSeconds(kNow), epoch);
+  };
+  EXPECT_TRUE(filter(0).Wants(Line(kNow, "x")));
+  EXPECT_TRUE(filter(2).Wants(Line(kNow, "x")));
+  EXPECT_FALSE(filter(1).Wants(Line(kNow, "x")));
+}
+
 TEST(LogFilter, Grep_Expression_MatchesTheTextAlone) {
   const LogFilter filter = Filter("", "check(point)? of step \\d+");
   EXPECT_TRUE(filter.Wants(Line(kNow, "checkpoint of step 10: /x")));

@@ -10,6 +10,7 @@
 #include "common/metrics/step_metrics.h"
 #include "google/protobuf/util/json_util.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/tensorboard_export.h"
 #include "jobctl/views/metrics_plot.h"
 
 namespace hearth::jobctl {
@@ -19,8 +20,11 @@ using metrics::StepMetric;
 
 struct Options {
   std::vector<std::string> job_ids;
-  std::string plot;    // names of metrics; empty = numbers
-  std::string format;  // csv, or empty for the global -o
+  std::string plot;  // names of metrics; empty = numbers
+  std::string axis = "step";
+  int smooth = 1;
+  std::string tensorboard;  // a folder; empty = none
+  std::string format;       // csv, or empty for the global -o
   int64_t from_step = 1;
   bool follow = false;
 };
@@ -105,16 +109,35 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   return kExitOk;
 }
 
+std::vector<std::string> AxisNames() {
+  std::vector<std::string> names;
+  for (const PlotAxis& axis : PlotAxes()) {
+    names.emplace_back(axis.name);
+  }
+  return names;
+}
+
 }  // namespace
 
 Action SetupMetrics(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job_ids, "Job id; several with --plot")->required();
-  app.add_option("--plot", options->plot,
-                 "Draw these by step, e.g. loss,tok_s; several jobs share a plot");
+  app.add_option("job", options->job_ids, "Job id; several with --plot and --tensorboard")
+      ->required();
+  app.add_option("--plot", options->plot, "Draw these, e.g. loss,tok_s; several jobs share a plot");
+  app.add_option("--x", options->axis,
+                 absl::StrCat("With --plot, draw by ", PlotAxisNames(", "),
+                              " (since the job's first step)"))
+      ->check(CLI::IsMember(AxisNames()))
+      ->capture_default_str();
+  app.add_option("--smooth", options->smooth, "With --plot, draw the mean of so many points")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   app.add_option("--from-step", options->from_step, "First step")->capture_default_str();
   app.add_flag("-f,--follow", options->follow,
-               "Continue with new steps until the job ends (csv, json)");
+               "Continue with new steps until the job ends (csv, json, --tensorboard)");
+  app.add_option("--tensorboard", options->tensorboard,
+                 "Write TensorBoard's event files to DIR/JOB, with the job file for HPARAMS")
+      ->type_name("DIR");
   app.add_option("-o,--output", options->format, "table, csv, json")
       ->check(CLI::IsMember({"table", "csv", "json"}));
   return [options](Context& context) -> absl::StatusOr<int> {
@@ -125,16 +148,25 @@ Action SetupMetrics(CLI::App& app) {
     if (options->format == "json") {
       context.format = OutputFormat::kJson;
     }
+    if (!options->tensorboard.empty()) {
+      if (!options->plot.empty() || (options->follow && options->job_ids.size() > 1)) {
+        return usage("--tensorboard takes no --plot, and with --follow one job");
+      }
+      return WriteTensorBoard(context, options->job_ids, options->tensorboard, options->follow);
+    }
     if (options->plot.empty()) {
       return options->job_ids.size() == 1 ? Run(context, *options)
-                                          : usage("several jobs need --plot");
+                                          : usage("several jobs need --plot or --tensorboard");
     }
     if (options->follow || options->format == "csv" || context.format != OutputFormat::kTable) {
       return usage("--plot cannot be combined with --follow or --output");
     }
     const auto rows = ParsePlotMetrics(options->plot);
-    return rows.ok() ? PlotJobs(context, options->job_ids, options->from_step, *rows)
-                     : usage({rows.status().message().data(), rows.status().message().size()});
+    if (!rows.ok()) {
+      return usage({rows.status().message().data(), rows.status().message().size()});
+    }
+    return PlotJobs(context, options->job_ids,
+                    {*rows, options->from_step, FindPlotAxis(options->axis), options->smooth});
   };
 }
 

@@ -8,11 +8,11 @@
 namespace hearth::jobctl {
 
 Action SetupPause(CLI::App& app) {
-  auto request = std::make_shared<v1::PauseJobRequest>();
-  AddJobId(app, request);
-  AddRequestId(app, request);
-  return [request](Context& context) {
-    return ChangeJob(context, *request, [](const v1::Job& job) {
+  auto targets = std::make_shared<JobTargets>();
+  AddJobs(app, targets->job_ids);
+  AddRequestId(app, *targets);
+  return [targets](Context& context) {
+    return ChangeJobs(context, *targets, v1::PauseJobRequest(), [](const v1::Job& job) {
       return job.state() == v1::JOB_STATE_PAUSED ? "paused" : "pausing";
     });
   };

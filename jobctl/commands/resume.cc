@@ -24,15 +24,18 @@ std::string ResumedText(const v1::Job& job) {
 }  // namespace
 
 Action SetupResume(CLI::App& app) {
+  auto targets = std::make_shared<JobTargets>();
   auto request = std::make_shared<v1::ResumeJobRequest>();
-  AddJobId(app, request);
-  AddRequestId(app, request);
+  AddJobs(app, targets->job_ids);
+  AddRequestId(app, *targets);
   app.add_option_function<std::string>(
          "--set", [request](const std::string& assignment) { request->add_overrides(assignment); },
          "Override a field that a resume may change: path=value, repeatable")
       ->allow_extra_args(false)
       ->trigger_on_parse();
-  return [request](Context& context) { return ChangeJob(context, *request, ResumedText); };
+  return [targets, request](Context& context) {
+    return ChangeJobs(context, *targets, *request, ResumedText);
+  };
 }
 
 }  // namespace hearth::jobctl

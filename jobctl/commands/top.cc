@@ -6,15 +6,13 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "common/time/clock.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/live.h"
 #include "jobctl/views/terminal.h"
 
 namespace hearth::jobctl {
@@ -80,41 +78,6 @@ absl::StatusOr<Facts> Ask(Client& client) {
   return facts;
 }
 
-// Redraws until q or Ctrl-C. If a call fails, shows the error in place of new numbers and retries.
-int Live(Client& client) {
-  OnInterrupt([] {});
-  absl::Mutex mu;
-  const bool never = false;
-  std::string table;
-  const KeyInput keys;
-  bool quit = false;
-  while (!quit && !Interrupted()) {
-    const absl::StatusOr<Facts> facts = Ask(client);
-    std::string note = "q ends";
-    if (facts.ok()) {
-      table = RenderTop(facts->workers, facts->jobs);
-    } else {
-      note = EscapeControl(absl::StrCat("error: ", facts.status().message()), false);
-    }
-    const TerminalSize size = SizeOfTerminal();
-    // From the top left, each line erased behind its end: clearing the whole screen would flicker.
-    std::string screen = "\033[H";
-    for (const auto& line : absl::StrSplit(
-             FitScreen(absl::StrCat(note, "\n", table), size.columns, size.rows - 1), '\n')) {
-      absl::StrAppend(&screen, line, "\033[K\n");
-    }
-    // Drops the last line break, and clears what an earlier, longer table left.
-    WriteTerminal(absl::StrCat(screen.substr(0, screen.size() - 4), "\033[J"));
-    const absl::Duration until = Clock::Real().Monotonic() + kRefresh;
-    while (!quit && !Interrupted() && Clock::Real().Monotonic() < until) {
-      absl::MutexLock lock(&mu);
-      Clock::Real().AwaitWithTimeout(mu, absl::Condition(&never), absl::Milliseconds(100));
-      quit = keys.Pressed('q');
-    }
-  }
-  return kExitOk;
-}
-
 }  // namespace
 
 std::string RenderTop(const std::vector<v1::Worker>& workers,
@@ -168,8 +131,10 @@ Action SetupTop(CLI::App& app) {
       WriteOut(RenderTop(facts.workers, facts.jobs));
       return kExitOk;
     }
-    WriteTerminal("\033[2J");
-    return Live(*client);
+    return ShowLive(kRefresh, [client]() -> absl::StatusOr<std::string> {
+      HEARTH_ASSIGN_OR_RETURN(const Facts now, Ask(*client));
+      return RenderTop(now.workers, now.jobs);
+    });
   };
 }
 

@@ -14,6 +14,7 @@ namespace hearth::jobctl {
 namespace {
 
 struct Options {
+  std::vector<std::string> job_ids;
   v1::UpdateJobRequest request;
   std::vector<std::string> labels;
 };
@@ -22,7 +23,7 @@ struct Options {
 
 Action SetupUpdate(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  AddJobId(app, std::shared_ptr<v1::UpdateJobRequest>(options, &options->request));
+  AddJobs(app, options->job_ids);
   app.add_option_function<int>(
       "--priority", [options](int value) { options->request.set_priority(value); },
       "Higher runs first, -1000..1000");
@@ -30,20 +31,25 @@ Action SetupUpdate(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_option_function<std::string>(
       "--etag", [options](const std::string& etag) { options->request.set_etag(etag); },
-      "Fail if the job has changed since this etag");
+      "Fail if the job has changed since this etag (one job)");
   return [options](Context& context) -> absl::StatusOr<int> {
     HEARTH_ASSIGN_OR_RETURN(const auto labels, ParsePairs(options->labels, "--label"));
     if (labels.empty() && !options->request.has_priority()) {
       return absl::InvalidArgumentError("nothing to update: give --priority or --label");
     }
+    if (!options->request.etag().empty() && options->job_ids.size() > 1) {
+      return absl::InvalidArgumentError("--etag is for one job");
+    }
     for (const auto& [key, value] : labels) {
       (*options->request.mutable_labels())[key] = value;
     }
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->Call<v1::Job>(options->request));
-    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                         absl::StrCat("job/", job.job_id()), "updated", job));
-    return kExitOk;
+    return ForEachJob(options->job_ids, [&](const std::string& job_id) -> absl::Status {
+      options->request.set_job_id(job_id);
+      HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->Call<v1::Job>(options->request));
+      return PrintMutation(context.format, context.quiet, absl::StrCat("job/", job.job_id()),
+                           "updated", job);
+    });
   };
 }
 

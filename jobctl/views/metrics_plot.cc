@@ -1,5 +1,6 @@
 #include "jobctl/views/metrics_plot.h"
 
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/base/units.h"
 #include "jobctl/client/history.h"
 #include "jobctl/views/terminal.h"
 
@@ -15,6 +17,21 @@ namespace hearth::jobctl {
 
 using metrics::StepMetric;
 using metrics::StepMetrics;
+
+namespace {
+
+constexpr std::optional<double> Some(double value) {
+  return value;
+}
+
+std::optional<double> SecondsSince(const v1::StepReport& step, const v1::StepReport& first) {
+  if (!step.has_time()) {
+    return std::nullopt;
+  }
+  return absl::ToDoubleSeconds(TimeOf(step.time()) - TimeOf(first.time()));
+}
+
+}  // namespace
 
 std::string PlotMetricNames(std::string_view separator) {
   std::string names;
@@ -47,48 +64,107 @@ absl::StatusOr<std::vector<const StepMetric*>> ParsePlotMetrics(std::string_view
   return found;
 }
 
+absl::Span<const PlotAxis> PlotAxes() {
+  static constexpr PlotAxis kAxes[] = {
+      {"step", [](const auto& step, const auto&) { return Some(static_cast<double>(step.step())); },
+       [](double x) { return absl::StrCat(static_cast<int64_t>(x)); }},
+      {"tokens",
+       [](const auto& step, const auto&) { return Some(static_cast<double>(step.tokens())); },
+       FormatCount},
+      {"time", SecondsSince, [](double x) { return HumanDuration(absl::Seconds(x)); }},
+  };
+  return kAxes;
+}
+
+const PlotAxis* FindPlotAxis(std::string_view name) {
+  for (const PlotAxis& axis : PlotAxes()) {
+    if (axis.name == name) {
+      return &axis;
+    }
+  }
+  return nullptr;
+}
+
+std::string PlotAxisNames(std::string_view separator) {
+  std::string names;
+  for (const PlotAxis& axis : PlotAxes()) {
+    absl::StrAppend(&names, names.empty() ? "" : std::string(separator), axis.name);
+  }
+  return names;
+}
+
 PlotSeries SeriesOf(const StepMetric& metric,
+                    const PlotAxis& axis,
                     const std::string& job_id,
                     const std::vector<v1::StepReport>& steps) {
   PlotSeries series;
   series.name = EscapeControl(job_id, /*keep_lines=*/false);
   for (const v1::StepReport& step : steps) {
     const std::optional<double> value = metric.Value(step);
-    if (value.has_value() || !metric.option().sparse()) {
-      series.x.push_back(static_cast<double>(step.step()));
+    const std::optional<double> x = axis.x(step, steps.front());
+    if (x.has_value() && (value.has_value() || !metric.option().sparse())) {
+      series.x.push_back(*x);
       series.y.push_back(value.value_or(std::numeric_limits<double>::quiet_NaN()));
     }
   }
   return series;
 }
 
+void Smooth(int points, PlotSeries& series) {
+  const std::vector<double> y = series.y;
+  const auto window = static_cast<size_t>(points);
+  double sum = 0.0;
+  size_t count = 0;
+  const auto add = [&](double value, double sign) {
+    if (std::isfinite(value)) {
+      sum += sign * value;
+      count += sign > 0 ? 1 : -1;
+    }
+  };
+  for (size_t i = 0; i < y.size(); ++i) {
+    add(y[i], 1.0);
+    if (i >= window) {
+      add(y[i - window], -1.0);
+    }
+    if (std::isfinite(y[i])) {
+      series.y[i] = sum / static_cast<double>(count);
+    }
+  }
+}
+
 absl::StatusOr<int> PlotJobs(Context& context,
                              const std::vector<std::string>& job_ids,
-                             int64_t from_step,
-                             const std::vector<const StepMetric*>& rows) {
+                             const PlotRequest& request) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   OnInterrupt([client] { client->CancelStreams(); });
   std::vector<std::vector<v1::StepReport>> histories;
   for (const std::string& job_id : job_ids) {
     HEARTH_ASSIGN_OR_RETURN(History history, LoadHistory(*client, job_id));
-    std::erase_if(history.steps,
-                  [from_step](const v1::StepReport& step) { return step.step() < from_step; });
+    std::erase_if(history.steps, [&request](const v1::StepReport& step) {
+      return step.step() < request.from_step;
+    });
     histories.push_back(std::move(history.steps));
   }
   PlotOptions options;
   options.color = ColorWanted() && !context.no_color;
   options.utf8 = !IsTerminal() || Utf8Locale();  // files and pipes are read elsewhere
   options.width = SizeOfTerminal().columns;
+  options.x_text = request.axis->text;
   std::string out;
-  for (const StepMetric* row : rows) {
+  for (const StepMetric* row : request.rows) {
     std::vector<PlotSeries> series;
     for (size_t i = 0; i < job_ids.size(); ++i) {
-      series.push_back(SeriesOf(*row, job_ids[i], histories[i]));
+      series.push_back(SeriesOf(*row, *request.axis, job_ids[i], histories[i]));
+      Smooth(request.smooth, series.back());
     }
-    const std::string title = job_ids.size() == 1 ? absl::StrCat(row->option().plot(), " of ",
-                                                                 series.front().name, " by step")
-                                                  : absl::StrCat(row->option().plot(), " by step");
-    absl::StrAppend(&out, out.empty() ? "" : "\n", RenderPlot(title, series, options));
+    const std::string whose =
+        job_ids.size() == 1 ? absl::StrCat(" of ", series.front().name) : std::string();
+    const std::string mean =
+        request.smooth > 1 ? absl::StrCat(", mean of ", request.smooth, " points") : "";
+    absl::StrAppend(
+        &out, out.empty() ? "" : "\n",
+        RenderPlot(absl::StrCat(row->option().plot(), whose, " by ", request.axis->name, mean),
+                   series, options));
   }
   WriteTerminal(out);
   return kExitOk;

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
@@ -95,6 +96,17 @@ std::string SpeedText(const v1::Job& job) {
   return live && job.last_report().tokens_per_second() > 0
              ? FormatCount(job.last_report().tokens_per_second())
              : "-";
+}
+
+// "a=1,b=2" by key.
+std::string LabelsText(const v1::Job& job) {
+  const auto& labels = job.spec().labels();
+  std::vector<std::string> pairs;
+  for (const auto& [key, value] : labels) {
+    pairs.push_back(absl::StrCat(key, "=", value));
+  }
+  std::sort(pairs.begin(), pairs.end());
+  return pairs.empty() ? "-" : absl::StrJoin(pairs, ",");
 }
 
 int WorkerCount(const v1::Job& job) {
@@ -261,17 +273,26 @@ absl::Status PrintJobs(OutputFormat format,
     }
     return absl::OkStatus();
   }
-  const bool wide = format == OutputFormat::kWide;
+  WriteOut(
+      RenderJobs(jobs, format == OutputFormat::kWide, extra, Clock::Real().Now(), FitColumns()));
+  return absl::OkStatus();
+}
+
+std::string RenderJobs(const std::vector<v1::Job>& jobs,
+                       bool wide,
+                       const std::vector<ExtraCell>& extra,
+                       absl::Time now,
+                       int columns) {
   std::vector<std::string> header = {"NAME", "STATE", "STEP", "LOSS", "TOK/S", "WORKERS"};
   if (wide) {
-    header.insert(header.end(), {"OWNER", "PRIORITY", "EPOCH", "RECIPE", "CHECKPOINT", "REASON"});
+    header.insert(header.end(),
+                  {"OWNER", "PRIORITY", "EPOCH", "RECIPE", "CHECKPOINT", "LABELS", "REASON"});
   }
   for (const ExtraCell& cell : extra) {
     header.push_back(cell.header);
   }
   header.push_back("AGE");
   Table table(header);
-  const absl::Time now = Clock::Real().Now();
   for (const v1::Job& job : jobs) {
     std::vector<std::string> row = {
         job.job_id(),
@@ -286,6 +307,7 @@ absl::Status PrintJobs(OutputFormat format,
       row.push_back(absl::StrCat(job.epoch()));
       row.push_back(job.spec().precision().recipe());
       row.push_back(job.has_checkpoint() ? absl::StrCat(job.checkpoint().step()) : "-");
+      row.push_back(LabelsText(job));
       row.push_back(job.reason().empty() ? "-" : job.reason());
     }
     for (const ExtraCell& cell : extra) {
@@ -294,8 +316,21 @@ absl::Status PrintJobs(OutputFormat format,
     row.push_back(HumanDuration(now - TimeOf(job.create_time())));
     table.Add(std::move(row));
   }
-  WriteOut(table.Render(FitColumns()));
-  return absl::OkStatus();
+  return table.Render(columns);
+}
+
+std::string RenderEvents(const std::vector<v1::JobEvent>& events, int columns) {
+  Table table({"TIME", "TYPE", "ACTOR", "FROM", "TO", "EPOCH", "STEP", "WHAT"});
+  for (const v1::JobEvent& event : events) {
+    const bool moved = event.to_state() != v1::JOB_STATE_UNSPECIFIED;
+    table.Add({TimeText(event.time()), event.type(), event.actor(),
+               moved && event.from_state() != v1::JOB_STATE_UNSPECIFIED
+                   ? StateName(event.from_state())
+                   : "-",
+               moved ? StateName(event.to_state()) : "-", absl::StrCat(event.epoch()),
+               absl::StrCat(event.step()), event.message()});
+  }
+  return table.Render(columns);
 }
 
 absl::Status PrintWorkers(OutputFormat format,
@@ -311,7 +346,15 @@ absl::Status PrintWorkers(OutputFormat format,
     }
     return absl::OkStatus();
   }
-  const bool wide = format == OutputFormat::kWide;
+  WriteOut(
+      RenderWorkers(workers, format == OutputFormat::kWide, Clock::Real().Now(), FitColumns()));
+  return absl::OkStatus();
+}
+
+std::string RenderWorkers(const std::vector<v1::Worker>& workers,
+                          bool wide,
+                          absl::Time now,
+                          int columns) {
   std::vector<std::string> header = {"NAME", "STATE", "DEVICE", "MEMORY", "JOB"};
   if (wide) {
     header.insert(header.end(),
@@ -319,7 +362,6 @@ absl::Status PrintWorkers(OutputFormat format,
   }
   header.push_back("SEEN");
   Table table(header);
-  const absl::Time now = Clock::Real().Now();
   for (const v1::Worker& worker : workers) {
     const v1::DeviceInfo& device = worker.device();
     std::string state = StateName(worker.state());
@@ -346,10 +388,8 @@ absl::Status PrintWorkers(OutputFormat format,
                                               : "-");
     table.Add(std::move(row));
   }
-  WriteOut(table.Render(FitColumns()));
-  return absl::OkStatus();
+  return table.Render(columns);
 }
-
 absl::Status PrintMutation(OutputFormat format,
                            bool quiet,
                            std::string_view resource,

@@ -54,6 +54,19 @@ absl::Status PrintWorkers(OutputFormat format,
                           const std::vector<v1::Worker>& workers,
                           const google::protobuf::Message& whole);
 
+// The tables of those, and of a job's events. `columns` as in Table::Render; ages are those at
+// `now`.
+std::string RenderJobs(const std::vector<v1::Job>& jobs,
+                       bool wide,
+                       const std::vector<ExtraCell>& extra,
+                       absl::Time now,
+                       int columns);
+std::string RenderWorkers(const std::vector<v1::Worker>& workers,
+                          bool wide,
+                          absl::Time now,
+                          int columns);
+std::string RenderEvents(const std::vector<v1::JobEvent>& events, int columns);
+
 // After a mutation: "job/ID verbed", or the message itself under -o json|yaml|name.
 absl::Status PrintMutation(OutputFormat format,
                            bool quiet,

@@ -183,13 +183,16 @@ std::string Legend(const std::vector<PlotSeries>& series, bool color, bool marks
   return out;
 }
 
-std::string XAxis(const Range& xs, size_t indent, int columns, bool utf8) {
-  std::string out = absl::StrCat(std::string(indent, ' '), utf8 ? "└" : "+");
+std::string XAxis(const Range& xs, size_t indent, int columns, const PlotOptions& options) {
+  std::string out = absl::StrCat(std::string(indent, ' '), options.utf8 ? "└" : "+");
   for (int column = 0; column < columns; ++column) {
-    out += utf8 ? "─" : "-";
+    out += options.utf8 ? "─" : "-";
   }
-  const std::string first = Label(xs.low, 15);
-  const std::string last = xs.low == xs.high ? "" : Label(xs.high, 15);
+  const auto text = [&options](double x) {
+    return options.x_text ? options.x_text(x) : Label(x, 15);
+  };
+  const std::string first = text(xs.low);
+  const std::string last = xs.low == xs.high ? "" : text(xs.high);
   const int gap = std::max(1, columns - static_cast<int>(first.size() + last.size()));
   return out + "\n" +
          Stripped(absl::StrCat(std::string(indent + 1, ' '), first,
@@ -241,7 +244,7 @@ std::string RenderPlot(const std::string& title,
     out += Stripped(absl::StrCat(std::string(margin - label.size(), ' '), label, " ", edge,
                                  canvas.Row(row, options.color)));
   }
-  out += XAxis(xs, margin + 1, columns, options.utf8);
+  out += XAxis(xs, margin + 1, columns, options);
   if (several) {
     out += Stripped(Legend(series, options.color, !braille));
   }

@@ -2,6 +2,7 @@
 // terminal without UTF-8, one mark a character.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct PlotOptions {
   int height = 20;
   bool color = false;  // ANSI colours, one a series
   bool utf8 = true;    // braille and box drawing, else ASCII
+  // How the first and the last x are written; empty = as a plain number.
+  std::function<std::string(double)> x_text;
 };
 
 // Title, plot with axis labels (lowest, middle and highest value; first and last x), and a legend

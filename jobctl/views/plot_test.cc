@@ -106,16 +106,62 @@ TEST(ParsePlotMetrics, Names_ShortOrLongOrRefused) {
             absl::string_view::npos);
 }
 
+const PlotAxis& ByStep() {
+  return *FindPlotAxis("step");
+}
+
 TEST(SeriesOf, SparseMetric_LeavesStepsOut) {
   std::vector<v1::StepReport> steps(3);
   for (int i = 0; i < 3; ++i) {
     steps[static_cast<size_t>(i)].set_step(i + 1);
   }
   steps[1].set_validation_loss(2.5);
-  const PlotSeries sparse = SeriesOf(*ParsePlotMetrics("val_loss")->front(), "a", steps);
+  const PlotSeries sparse = SeriesOf(*ParsePlotMetrics("val_loss")->front(), ByStep(), "a", steps);
   EXPECT_EQ(sparse.x, std::vector<double>({2}));
-  EXPECT_TRUE(SeriesOf(*ParsePlotMetrics("energy")->front(), "a", steps).x.empty());
-  EXPECT_EQ(SeriesOf(*ParsePlotMetrics("power")->front(), "a", steps).x.size(), 3U);
+  EXPECT_TRUE(SeriesOf(*ParsePlotMetrics("energy")->front(), ByStep(), "a", steps).x.empty());
+  EXPECT_EQ(SeriesOf(*ParsePlotMetrics("power")->front(), ByStep(), "a", steps).x.size(), 3U);
+}
+
+TEST(SeriesOf, Axis_IsStepTokensOrTimeSinceTheFirstStep) {
+  std::vector<v1::StepReport> steps(3);
+  for (int i = 0; i < 3; ++i) {
+    v1::StepReport& step = steps[static_cast<size_t>(i)];
+    step.set_step(i + 1);
+    step.set_tokens(8192 * (i + 1));
+    step.set_loss(4 - i);
+    if (i != 1) {  // a step of a version that did not say when it ended
+      step.mutable_time()->set_seconds(1000 + 90 * i);
+    }
+  }
+  const auto x = [&](const char* axis) {
+    return SeriesOf(metrics::StepMetricOf("loss"), *FindPlotAxis(axis), "a", steps).x;
+  };
+  EXPECT_EQ(x("step"), std::vector<double>({1, 2, 3}));
+  EXPECT_EQ(x("tokens"), std::vector<double>({8192, 16384, 24576}));
+  EXPECT_EQ(x("time"), std::vector<double>({0, 180}));
+  EXPECT_EQ(FindPlotAxis("epoch"), nullptr);
+  EXPECT_EQ(PlotAxisNames(", "), "step, tokens, time");
+
+  PlotOptions options = Small();
+  options.x_text = FindPlotAxis("tokens")->text;
+  const std::string plot = RenderPlot("p", {{"a", {8192, 24576}, {2, 1}}}, options);
+  EXPECT_NE(plot.find(" 8.19k"), std::string::npos) << plot;
+  EXPECT_NE(plot.find(" 24.6k\n"), std::string::npos) << plot;
+}
+
+TEST(Smooth, Points_AreMeansOfThoseBefore_AndHolesStay) {
+  const double nan = std::nan("");
+  PlotSeries series = {"a", {1, 2, 3, 4, 5, 6}, {1, 3, nan, 5, 7, 9}};
+  PlotSeries same = series;
+  Smooth(1, same);
+  EXPECT_EQ(same.y[1], 3);
+  Smooth(3, series);
+  EXPECT_TRUE(std::isnan(series.y[2]));
+  EXPECT_EQ(std::vector<double>({series.y[0], series.y[1], series.y[3], series.y[4], series.y[5]}),
+            std::vector<double>({1, 2, 4, 6, 7}));
+  PlotSeries large = {"a", {1, 2, 3}, {6, 2, 1}};
+  Smooth(1000, large);
+  EXPECT_EQ(large.y, std::vector<double>({6, 4, 3}));
 }
 
 }  // namespace

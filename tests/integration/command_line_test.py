@@ -120,6 +120,57 @@ class CommandLineTest(harness.ClusterTest):
             self.assertEqual((run.returncode, run.stdout), (2, ""), wrong)
         self.assertEqual(self.complete("metrics", one, "--plot", "tok_"), ["tok_s"])
 
+    def test_many_jobs_are_listed_named_and_changed(self):
+        jobs = [self.cluster.submit(harness.tiny_job(self.data, steps=10**7, workers=1, name=name, labels={"sweep": "lr"}, optimizer={"lr": lr}))
+                for name, lr in (("first", 0.01), ("second", 0.002))]
+        first, second = jobs
+        columns = ("--columns", "job_id,optimizer.lr,labels.sweep,checkpoint.step")
+        rows = self.cluster.json("list", "--sort", "optimizer.lr", "-l", "sweep=lr", *columns)
+        self.assertEqual([(row["job_id"], row["optimizer.lr"], row["labels.sweep"]) for row in rows],
+                         [(second, 0.002, "lr"), (first, 0.01, "lr")])
+        table = self.cluster.jobctl("get", first, second, *columns).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in table], ["job_id", first, second])
+        self.assertEqual(self.cluster.jobctl("list", "--search", "FIRST", "-q").stdout, f"job/{first}\n")
+        self.assertEqual(self.cluster.jobctl("list", "--since", "2020-01-01 00:00:00", "--user", "nobody", "-q").stdout, "")
+        self.assertIn("sweep=lr", self.cluster.jobctl("list", "-o", "wide", "--watch").stdout)
+        wrong = self.cluster.jobctl("list", "--sort", "stp", check=False)
+        self.assertEqual(wrong.stderr, "error: stp: no field stp; did you mean step?\n")
+
+        # The beginning of an id is the job, unless nothing could be taken back.
+        self.assertEqual(self.cluster.jobctl("get", "first", "-q").stdout, f"job/{first}\n")
+        self.assertEqual(self.cluster.jobctl("get", "first").stderr, f"first is job/{first}\n")
+        run = self.cluster.jobctl("cancel", "first", "second", "--now", check=False)
+        self.assertEqual(run.stderr, f"error: no job first; with --now give the whole id: {first}?\n")
+        self.assertEqual(self.cluster.jobctl("wait", "none", check=False).returncode, 102)
+
+        run = self.cluster.jobctl("update", first, "none", second, "--label", "sweep=", check=False)
+        self.assertEqual((run.returncode, run.stdout), (1, f"job/{first} updated\njob/{second} updated\n"))
+        self.assertIn("error: job/none: ", run.stderr)
+        self.cluster.jobctl("cancel", *jobs, "--now")
+        for job in jobs:
+            self.cluster.wait_state(job, "CANCELLED")
+        self.assertIn("needs --yes", self.cluster.jobctl("delete", *jobs, check=False).stderr)
+        self.assertEqual(self.cluster.jobctl("delete", *jobs, "--yes").stdout, f"job/{first} deleted\njob/{second} deleted\n")
+
+    def test_numbers_for_tensorboard(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, steps=20, workers=1))
+        logs = os.path.join(self.cluster.dir, "logs")
+        self.cluster.jobctl("metrics", job, "-f", "--tensorboard", logs)  # to its end
+        name, = os.listdir(os.path.join(logs, job))
+        self.assertIn("tfevents", name)
+        with open(os.path.join(logs, job, name), "rb") as f:
+            followed = f.read()
+        self.assertEqual(followed.count(b"tokens_per_second"), 20)
+        for part in (b"brain.Event:2", b"_hparams_/session_start_info", b"optimizer.lr", b"_hparams_/session_end_info"):
+            self.assertIn(part, followed)
+        self.cluster.jobctl("metrics", job, "--tensorboard", logs)
+        with open(os.path.join(logs, job, name), "rb") as f:
+            self.assertEqual(f.read(), followed, "a later call writes the same")
+        self.assertEqual(self.cluster.jobctl("metrics", job, "--tensorboard", logs, "--plot", "loss", check=False).returncode, 2)
+        by_time = self.cluster.jobctl("metrics", job, "--plot", "loss", "--x", "tokens", "--smooth", "5").stdout.splitlines()
+        self.assertEqual(by_time[0], f"loss of {job} by tokens, mean of 5 points")
+        self.assertRegex(by_time[19], r"^ +256 +5\.12k$")
+
     def test_top_is_plain_when_piped(self):
         lines = self.cluster.jobctl("top").stdout.splitlines()
         self.assertEqual(lines[0], "1 workers, 0 busy, 0 tok/s")

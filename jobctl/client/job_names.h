@@ -1,0 +1,32 @@
+// Jobs as people name them: by their id, or by the beginning of one.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "jobctl/client/client.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hearth::jobctl {
+
+// The id of the job that `typed` names: `typed` itself if there is such a job, else the only id
+// that begins with it. kNotFound: none does; kInvalidArgument: several do, and the text has some;
+// other errors are the coordinator's.
+absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed);
+
+// Replaces the beginnings of ids among the arguments "job" and "other" of the commands that `app`
+// has parsed by what `whole` says (WholeJobId), and says on standard error what each stands for
+// unless `quiet`. With an option that leaves no way back (--yes, --now) a beginning is refused.
+// kInvalidArgument: that, or `whole` returned it. On other errors of `whole` a name stays as it is:
+// the command says what is wrong with it.
+absl::Status CompleteJobIds(
+    const CLI::App& app,
+    const std::function<absl::StatusOr<std::string>(const std::string& typed)>& whole,
+    bool quiet);
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,68 @@
+#!/usr/bin/python3
+"""The Python client against a real coordinator: submit, watch, metrics, pause and resume, and what its errors say."""
+
+import os
+import subprocess
+import sys
+
+import grpc
+import harness
+
+BUILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../jobctl/python/build.sh")
+
+
+class PythonClient(harness.ClusterTest):
+    WORKERS = 1
+
+    def setUp(self):
+        super().setUp()
+        out = str(self.cluster.dir) + "/python"
+        subprocess.run([BUILD, out], check=True, capture_output=True)
+        sys.path.insert(0, out)
+        self.addCleanup(sys.path.remove, out)
+        import hearth_client  # pylint: disable=import-outside-toplevel,import-error
+
+        self.client = hearth_client
+        self.hearth = hearth_client.Hearth(self.cluster.address, harness.token_file(self.cluster.address), jobctl=harness.program("jobctl"))
+
+    def test_a_job_from_submit_to_its_numbers(self):
+        job = self.hearth.submit(harness.tiny_job(self.data, 10**6, workers=1), "train.steps=40", "labels.from=notebook")
+        seen = list(self.hearth.watch(job))
+        self.assertEqual(self.client.state_name(seen[-1]), "succeeded")
+        self.assertEqual(self.hearth.job(job).spec.labels["from"], "notebook")
+        self.assertEqual([j.job_id for j in self.hearth.jobs("state=succeeded")], [job])
+        self.assertEqual([w.worker_id for w in self.hearth.workers()], ["w0"])
+        self.assertIn("checkpoint", {event.type for event in self.hearth.events(job)})
+
+        columns = self.hearth.metrics_columns(job)
+        self.assertEqual(columns["step"], list(range(1, 41)))
+        self.assertGreater(columns["loss"][0], columns["loss"][-1])
+        self.assertEqual(set(columns["validation_loss"]), {None})
+        self.assertEqual([report.step for report in self.hearth.metrics(job, from_step=38)], [38, 39, 40])
+        rows = self.cluster.metrics(job)
+        for row, loss in zip(rows, columns["loss"]):
+            self.assertAlmostEqual(float(row["loss"]), loss, places=6)
+
+    def test_a_job_is_paused_extended_and_followed(self):
+        job = self.hearth.submit(harness.tiny_job(self.data, 10**6, workers=1))
+        followed = self.hearth.metrics(job, follow=True)
+        self.assertEqual(next(followed).step, 1)
+        self.hearth.pause(job)
+        self.assertEqual(self.client.state_name(list(self.hearth.watch(job))[-1]), "paused")
+        steps = self.hearth.job(job).step + 20
+        self.hearth.resume(job, f"train.steps={steps}")
+        self.assertEqual(max(report.step for report in followed), steps)
+
+    def test_errors_are_told(self):
+        with self.assertRaises(grpc.RpcError) as unknown:
+            self.hearth.job("none")
+        self.assertEqual(unknown.exception.code(), grpc.StatusCode.NOT_FOUND)
+        with self.assertRaises(subprocess.CalledProcessError) as refused:
+            self.hearth.submit(harness.tiny_job(self.data, 10), "train.stesp=1")
+        self.assertIn("did you mean steps?", refused.exception.stderr)
+        with self.assertRaisesRegex(ValueError, "clear text"):
+            self.client.Hearth("cluster.example:7070", harness.token_file(self.cluster.address))
+
+
+if __name__ == "__main__":
+    harness.main()
