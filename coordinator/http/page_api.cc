@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,8 @@ Json Summary(const v1::Job& job) {
   const bool has_loss = job.has_last_report() && spec::Trains(job.spec());
   Json out = {{"job_id", job.job_id()},
               {"name", job.spec().name()},
+              {"owner", job.owner()},
+              {"labels", Json::object()},
               {"state", Lower(v1::JobState_Name(job.state()), "JOB_STATE_")},
               {"reason", job.reason()},
               {"reason_code", job.reason_code()},
@@ -86,12 +89,18 @@ Json Summary(const v1::Job& job) {
               {"recipe", job.spec().precision().recipe()},
               {"parameters", Known(job.run_info().parameters())},
               {"checkpoint_step", Known(job.checkpoint().step())},
+              {"checkpoint_path", job.checkpoint().path()},
               {"hottest_celsius", Measured(job.devices().hottest_celsius())},
               {"warnings", Json::array()},
               {"evaluations", Json::array()},
               {"loss", has_loss ? Number(last.loss()) : Json()},
               {"tokens", last.tokens()},
               {"tokens_per_second", Measured(last.tokens_per_second())}};
+  const std::map<std::string, std::string> labels(job.spec().labels().begin(),
+                                                  job.spec().labels().end());
+  for (const auto& [key, value] : labels) {
+    out["labels"][key] = value;
+  }
   for (const std::string& worker : job.workers()) {
     out["workers"].push_back(worker);
   }

@@ -116,11 +116,17 @@ TEST_F(ApiTest, Job_TextOfUsers_ComesBackAsItIs) {
   v1::Job& job = NewJob(effects, "a", 1);
   job.mutable_spec()->set_name(nasty);
   job.set_reason(nasty);
+  job.set_owner("ada");
+  (*job.mutable_spec()->mutable_labels())["team"] = nasty;
+  job.mutable_checkpoint()->set_path("/data/a/step-12");
   job.mutable_last_report()->set_loss(NAN);
   view_.Apply({&effects, 1});
   const Json answer = Ask("jobs/a");
   EXPECT_EQ(answer["name"], nasty);
   EXPECT_EQ(answer["reason"], nasty);
+  EXPECT_EQ(answer["owner"], "ada");
+  EXPECT_EQ(answer["labels"], Json({{"team", nasty}}));
+  EXPECT_EQ(answer["checkpoint_path"], "/data/a/step-12");
   EXPECT_TRUE(answer["loss"].is_null());
   EXPECT_EQ(answer["job"]["jobId"], "a");  // as jobctl get -o json
   EXPECT_EQ(answer["job"]["spec"]["name"], nasty);

@@ -5,6 +5,8 @@
 const kPollMs = 2000;
 const kPoints = 500;  // per curve: more than there are pixels
 const kTimeoutMs = 10000;
+const kMostRuns = 6;  // that are compared: as many as there are colours
+const kNarrowestZoom = 8;  // units of the picture that a drag must span
 
 // How a value of a unit is written; the server says which unit a metric has.
 const kUnits = {
@@ -18,8 +20,10 @@ const kTone = {
 
 const byId = (id) => document.getElementById(id);
 let rewinds = 0;        // of the job shown, when its curves were last drawn
+let redraw = () => {};  // the curves that were read last, as the address now says
 let failures = 0;       // polls in a row
 let polling = false;
+let again = false;      // poll once more when this poll has ended
 
 function short(value) {
   const units = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
@@ -107,34 +111,94 @@ function row(contents) {
 const numberCell = (text) => element("td", text, "number");
 const state = (name) => element("span", name, "state " + (kTone[name] || "idle"));
 
-function link(jobId) {
-  const made = element("a", jobId);
-  made.href = "#" + encodeURIComponent(jobId);
-  return made;
-}
+// What tells a link or a box of a table from the others.
+const nameOf = (made) => made.getAttribute("href") || made.getAttribute("aria-label");
 
-// Replaces the rows and keeps the keyboard's place on a link that is still there.
+// Replaces the rows and keeps the keyboard's place on a link or box that is still there.
 function fill(id, rows) {
   const body = byId(id);
-  const focused = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const focused = body.contains(document.activeElement) ? nameOf(document.activeElement) : null;
   body.replaceChildren(...rows);
   if (focused) {
-    [...body.querySelectorAll("a")].find((a) => a.getAttribute("href") === focused)?.focus();
+    [...body.querySelectorAll("a, input")].find((made) => nameOf(made) === focused)?.focus();
   }
 }
 
-function chosenJob(jobs) {
+// What is shown, as the address says: #JOB?with=OTHER,OTHER&x=tokens&smooth=20&log=1&from=X&to=X&find=TEXT
+function address() {
+  const [job, query = ""] = location.hash.slice(1).split("?");
+  const given = new URLSearchParams(query);
+  const number = (name, otherwise) => (Number.isFinite(parseFloat(given.get(name))) ? parseFloat(given.get(name)) : otherwise);
   let wanted = "";
   try {
-    wanted = decodeURIComponent(location.hash.slice(1));
+    wanted = decodeURIComponent(job);
   } catch (error) {
     // A fragment that is no text names no job.
   }
-  return wanted || (jobs.find((job) => job.state === "running") || jobs[0] || {job_id: ""}).job_id;
+  return {
+    job: wanted, others: (given.get("with") || "").split(",").filter(Boolean).slice(0, kMostRuns - 1),
+    axis: kAxes[given.get("x")] ? given.get("x") : "step", smooth: Math.max(1, Math.round(number("smooth", 1))), log: given.get("log") === "1",
+    from: number("from", -Infinity), to: number("to", Infinity), find: given.get("find") || "",
+  };
+}
+
+// Changes the address without a step in the browser's history.
+function setAddress(changes) {
+  const now = {...address(), ...changes};
+  const query = new URLSearchParams();
+  const put = (name, value, usual) => value === usual || query.set(name, value);
+  put("with", now.others.join(","), "");
+  put("x", now.axis, "step");
+  put("smooth", now.smooth, 1);
+  put("log", now.log ? "1" : "", "");
+  put("from", now.from, -Infinity);
+  put("to", now.to, Infinity);
+  put("find", now.find, "");
+  const text = query.toString().replaceAll("%2C", ",");
+  history.replaceState(null, "", "#" + encodeURIComponent(now.job) + (text ? "?" + text : ""));
+}
+
+function chosenJob(jobs) {
+  return address().job || (jobs.find((job) => job.state === "running") || jobs[0] || {job_id: ""}).job_id;
+}
+
+// A link to a job keeps how curves are drawn, and not with which others.
+function link(jobId) {
+  const made = element("a", jobId);
+  made.href = "#" + encodeURIComponent(jobId);
+  made.addEventListener("click", (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.shiftKey) {
+      event.preventDefault();
+      setAddress({job: jobId, others: [], from: -Infinity, to: Infinity});
+      poll();
+    }
+  });
+  return made;
+}
+
+const labelsOf = (job) => Object.entries(job.labels).map(([key, value]) => `${key}=${value}`).join(" ");
+const mentions = (job, text) => [job.job_id, job.name, job.state, job.owner, job.recipe, labelsOf(job), job.reason]
+  .some((place) => place.toLowerCase().includes(text.toLowerCase()));
+
+function compareBox(job, chosen) {
+  const box = element("input");
+  box.type = "checkbox";
+  box.setAttribute("aria-label", `Compare ${job.job_id}`);
+  const others = address().others;
+  box.checked = job.job_id === chosen || others.includes(job.job_id);
+  box.disabled = job.job_id === chosen || (!box.checked && others.length + 1 >= kMostRuns);
+  box.addEventListener("change", () => {
+    const rest = address().others.filter((id) => id !== job.job_id);
+    setAddress({job: chosen, others: box.checked ? [...rest, job.job_id] : rest});
+    poll();
+  });
+  return box;
 }
 
 function showJobs(answer, chosen) {
-  fill("jobs", answer.jobs.map((job) => {
+  const find = address().find;
+  const shown = answer.jobs.filter((job) => mentions(job, find));
+  fill("jobs", shown.map((job) => {
     const progress = element("progress");
     progress.max = Math.max(1, job.steps);
     progress.value = job.step;
@@ -142,17 +206,28 @@ function showJobs(answer, chosen) {
     const steps = element("td");
     steps.append(progress, ` ${job.step}/${job.steps}`);
     const live = job.state === "running";
+    const states = element("td");
+    states.append(state(job.state));
+    if (kTone[job.state] === "wait" && job.reason) {
+      states.append(element("span", job.reason, "why"));
+    }
     const made = row([
-      link(job.job_id), state(job.state), steps, numberCell(job.loss === null ? "" : job.loss.toPrecision(4)),
-      numberCell(live && job.tokens_per_second !== null ? short(job.tokens_per_second) : ""), String(job.workers.length || ""), ago(job.create_time),
+      compareBox(job, chosen), link(job.job_id), states, steps, numberCell(job.loss === null ? "" : job.loss.toPrecision(4)),
+      numberCell(live && job.tokens_per_second !== null ? short(job.tokens_per_second) : ""), String(job.workers.length || ""),
+      job.owner, labelsOf(job), ago(job.create_time),
     ]);
     if (job.job_id === chosen) {
       made.setAttribute("aria-current", "true");
     }
     return made;
   }));
-  byId("jobs-note").textContent = answer.jobs.length === 0
-    ? "No jobs yet: jobctl submit starts one." : (answer.more ? `The newest ${answer.jobs.length}; jobctl list has all.` : "");
+  let note = answer.more ? `The newest ${answer.jobs.length}; jobctl list has all.` : "";
+  if (answer.jobs.length === 0) {
+    note = "No jobs yet: jobctl submit starts one.";
+  } else if (shown.length < answer.jobs.length) {
+    note = `${shown.length} of ${answer.jobs.length} jobs. ` + note;
+  }
+  byId("jobs-note").textContent = note;
 }
 
 function showWorkers(answer) {
@@ -221,6 +296,7 @@ function planFacts(plan) {
 
 function showFacts(job) {
   byId("job-title").textContent = `${job.job_id}: ${job.state}`;
+  document.title = `${job.job_id} ${job.state} ${job.step}/${job.steps} - Hearth`;
   byId("job-reason").textContent = [job.reason, ...job.warnings].filter(Boolean).join("; ");
   const left = (job.steps - job.step) * (job.tokens / Math.max(1, job.step)) / job.tokens_per_second;
   const facts = [
@@ -229,7 +305,8 @@ function showFacts(job) {
     ["Running for", duration(job.running_seconds)],
     ["Left", job.state === "running" && Number.isFinite(left) && job.step > 0 ? duration(left) : ""],
     ["Starts", job.epoch], ["Rewinds", rewinds],
-    ["Checkpoint", job.checkpoint_step ? `step ${job.checkpoint_step}` : ""], ["Workers", job.workers.join(", ")],
+    ["Checkpoint", job.checkpoint_step ? `step ${job.checkpoint_step}, ${job.checkpoint_path}` : ""], ["Owner", job.owner],
+    ["Labels", labelsOf(job)], ["Workers", job.workers.join(", ")],
     ["Hottest", job.hottest_celsius === null ? "" : job.hottest_celsius.toFixed(0) + " °C"],
     ...planFacts(job.plan),
     ...job.evaluations.map((text) => ["Evaluation", text]),
@@ -241,73 +318,140 @@ function showFacts(job) {
   }));
 }
 
-// Lines over steps; null values are holes. Redrawn whole: the curve of a rewound job is simply the new one.
-// `rows` are the lines of one picture.
-function drawChart(figure, title, rows, columns) {
+// What the curves are drawn over: the column of a point's place, and how a place is written.
+const kAxes = {
+  step: {of: (columns) => columns.step, write: (x) => "step " + (Number.isInteger(x) ? x : x.toFixed(1)), end: (x) => "step " + short(x)},
+  tokens: {of: (columns) => columns.tokens, write: (x) => short(x) + " tokens", end: (x) => short(x) + " tokens"},
+  time: {of: (columns) => columns.time.map((t) => t === null ? null : t - columns.time[0]), write: duration, end: duration},
+};
+
+// Each number becomes the mean of those among it and the `points` - 1 before it; null stays.
+function smoothed(values, points) {
+  return values.map((value, i) => {
+    const window = values.slice(Math.max(0, i - points + 1), i + 1).filter((v) => v !== null);
+    return value === null ? null : window.reduce((sum, v) => sum + v, 0) / window.length;
+  });
+}
+
+// One line a run and row, with the points that the address asks for. With one run, colours tell rows apart; with several, runs.
+function linesOf(rows, runs, view) {
+  return runs.flatMap(({jobId, columns}, r) => rows.map((row, k) => {
+    const xs = kAxes[view.axis].of(columns);
+    const ys = smoothed(columns[row.column], view.smooth);
+    const inside = xs.map((x, i) => i).filter((i) => xs[i] !== null && xs[i] >= view.from && xs[i] <= view.to);
+    const single = runs.length === 1;
+    return {
+      row, x: inside.map((i) => xs[i]), y: inside.map((i) => ys[i]), sparse: row.sparse, colour: "line" + (single ? k : r) % kMostRuns,
+      dashed: !single && k > 0, name: (rows.length > 1 ? words(row.column) + " " : "") + (single ? "" : jobId + " "),
+    };
+  }));
+}
+
+// Lines over the axis; null values are holes. Redrawn whole: the curve of a rewound job is simply the new one.
+function drawChart(figure, title, lines, view) {
   const [width, height, left, right, top, bottom] = [380, 170, 56, 8, 8, 20];
-  const steps = columns.step;
-  const write = kUnits[rows[0].unit] || number;
-  const say = (row, value) => (rows.length > 1 ? words(row.column) + " " : "") + write(value);
-  const values = rows.flatMap((row) => columns[row.column]).filter((v) => v !== null);
-  let low = Math.min(...values);
-  let high = Math.max(...values);
+  const axis = kAxes[view.axis];
+  const write = kUnits[lines[0].row.unit] || number;
+  const say = (line, i) => line.name + write(line.y[i]);
+  const values = lines.flatMap((line) => line.y).filter((v) => v !== null);
+  const log = view.log && values.every((v) => v > 0);
+  const bend = log ? Math.log10 : (v) => v;
+  let low = Math.min(...values.map(bend));
+  let high = Math.max(...values.map(bend));
   if (low === high) {
     low -= Math.abs(low) * 0.05 || 1;
     high += Math.abs(high) * 0.05 || 1;
   }
-  const [from, to] = [steps[0], Math.max(steps[steps.length - 1], steps[0] + 1)];
-  const x = (step) => left + (width - left - right) * (step - from) / (to - from);
-  const y = (value) => top + (height - top - bottom) * (high - value) / (high - low);
-  const last = rows.map((row) => columns[row.column].findLast((v) => v !== null));
-  const says = rows.map((row, k) => last[k] === undefined ? "" : say(row, last[k])).filter(Boolean).join(", ");
+  const places = lines.flatMap((line) => line.x);
+  const from = Math.min(...places);
+  const to = Math.max(...places) > from ? Math.max(...places) : from + 1;
+  const x = (place) => left + (width - left - right) * (place - from) / (to - from);
+  const y = (value) => top + (height - top - bottom) * (high - bend(value)) / (high - low);
+  const says = lines.map((line) => [line, line.y.findLastIndex((v) => v !== null)]).filter(([, i]) => i >= 0)
+    .map(([line, i]) => say(line, i)).join(", ");
   const picture = svg("svg", {viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `${title}: ${says} at step ${steps[steps.length - 1]}`});
+    "aria-label": `${title}: ${says} at ${axis.write(Math.max(...places))}`});
   for (const part of [0, 0.5, 1]) {
-    const value = low + (high - low) * part;
+    const bent = low + (high - low) * part;
+    const value = log ? 10 ** bent : bent;
     picture.append(svg("line", {class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value)}),
       svg("text", {x: left - 5, y: y(value) + 4, "text-anchor": "end"}, write(value)));
   }
-  picture.append(svg("text", {x: left, y: height - 5}, short(from)),
-    svg("text", {x: width - right, y: height - 5, "text-anchor": "end"}, "step " + short(to)));
-  rows.forEach(({column, sparse}, k) => {  // sparse: measured now and then, joined over the steps between
-    let path = "";
-    let drawing = false;
-    let points = 0;
-    columns[column].forEach((value, i) => {
-      if (value === null) {
-        drawing = drawing && sparse;
-        return;
-      }
-      path += `${drawing ? "L" : "M"}${x(steps[i]).toFixed(1)} ${y(value).toFixed(1)}`;
-      drawing = true;
-      ++points;
-      if (sparse && points <= 40) {
-        picture.append(svg("circle", {class: k ? "second" : "first", cx: x(steps[i]), cy: y(value), r: 2}));
-      }
-    });
-    picture.append(svg("path", {class: k ? "second" : "first", d: path, "data-points": points}));
-  });
+  picture.append(svg("text", {x: left, y: height - 5}, axis.end(from).replace("step ", "")),
+    svg("text", {x: width - right, y: height - 5, "text-anchor": "end"}, axis.end(to)));
+  lines.forEach((line) => drawLine(picture, line, x, y));
   const caption = element("figcaption");
   const reading = element("span", says);
   caption.append(element("strong", title), reading);
-  figure.title = rows.map((row) => row.help).join(" ");
-  picture.addEventListener("pointermove", (event) => {
-    const box = picture.getBoundingClientRect();
-    const at = from + (to - from) * ((event.clientX - box.left) * width / box.width - left) / (width - left - right);
-    let i = steps.findIndex((step) => step >= at);
-    if (i < 0) {
-      i = steps.length - 1;
+  figure.title = [...new Set(lines.map((line) => line.row.help))].join(" ");
+  followPointer(picture, {lines, axis, say, says, reading, x, from, to, box: {width, height, left, right, top, bottom}});
+  figure.replaceChildren(caption, picture);
+}
+
+function drawLine(picture, line, x, y) {
+  let path = "";
+  let drawing = false;  // sparse: measured now and then, joined over the steps between
+  let points = 0;
+  line.y.forEach((value, i) => {
+    if (value === null) {
+      drawing = drawing && line.sparse;
+      return;
     }
-    const there = rows.map((row) => columns[row.column][i] === null ? "" : say(row, columns[row.column][i]));
-    reading.textContent = `step ${steps[i]}: ` + there.filter(Boolean).join(", ");
-    picture.querySelector(".cursor")?.remove();
-    picture.append(svg("line", {class: "cursor", x1: x(steps[i]), x2: x(steps[i]), y1: top, y2: height - bottom}));
+    path += `${drawing ? "L" : "M"}${x(line.x[i]).toFixed(1)} ${y(value).toFixed(1)}`;
+    drawing = true;
+    ++points;
+    const alone = (line.y[i - 1] ?? null) === null && (line.y[i + 1] ?? null) === null;
+    if ((line.sparse && points <= 40) || (!line.sparse && alone)) {
+      picture.append(svg("circle", {class: line.colour, cx: x(line.x[i]), cy: y(value), r: 2}));
+    }
+  });
+  picture.append(svg("path", {class: line.colour + (line.dashed ? " dashed" : ""), d: path, "data-points": points}));
+}
+
+// The last point at or before the place; the first one when there is none.
+function pointAt(line, place) {
+  const after = line.x.findIndex((x) => x > place);
+  return Math.max(0, (after < 0 ? line.x.length : after) - 1);
+}
+
+// Says the values under the pointer, and shows the stretch alone over which it is dragged.
+function followPointer(picture, {lines, axis, say, says, reading, x, from, to, box}) {
+  let dragged = null;  // the place where the drag began
+  const placeOf = (event) => {
+    const shown = picture.getBoundingClientRect();
+    const at = (event.clientX - shown.left) * box.width / shown.width;
+    const share = (at - box.left) / (box.width - box.left - box.right);
+    return from + (to - from) * Math.min(1, Math.max(0, share));
+  };
+  const forget = () => picture.querySelectorAll(".cursor, .selected").forEach((mark) => mark.remove());
+  picture.addEventListener("pointerdown", (event) => {
+    dragged = event.pointerType === "touch" ? null : placeOf(event);
+  });
+  picture.addEventListener("pointermove", (event) => {
+    const place = placeOf(event);
+    const there = lines.filter((line) => line.x.length > 0).map((line) => [line, pointAt(line, place)]);
+    const near = Math.max(...there.map(([line, i]) => line.x[i]));
+    reading.textContent = `${axis.write(near)}: ` + there.filter(([line, i]) => line.y[i] !== null).map(([line, i]) => say(line, i)).join(", ");
+    forget();
+    picture.append(svg("line", {class: "cursor", x1: x(near), x2: x(near), y1: box.top, y2: box.height - box.bottom}));
+    if (dragged !== null) {
+      picture.append(svg("rect", {class: "selected", x: x(Math.min(dragged, place)), width: Math.abs(x(place) - x(dragged)), y: box.top,
+        height: box.height - box.top - box.bottom}));
+    }
+  });
+  picture.addEventListener("pointerup", (event) => {
+    const place = placeOf(event);
+    if (dragged !== null && Math.abs(x(place) - x(dragged)) > kNarrowestZoom) {
+      setAddress({from: Math.min(dragged, place), to: Math.max(dragged, place)});
+      redraw();
+    }
+    dragged = null;
   });
   picture.addEventListener("pointerleave", () => {
+    dragged = null;
     reading.textContent = says;
-    picture.querySelector(".cursor")?.remove();
+    forget();
   });
-  figure.replaceChildren(caption, picture);
 }
 
 const words = (column) => column.replaceAll("_", " ");
@@ -321,19 +465,23 @@ function chartsOf(curves) {
   return charts;
 }
 
-function showCurves(jobId, answer) {
+// `answers` are those of the runs by id, the chosen job's first. `still`: a picture under the pointer stays as it is.
+function showCurves(answers, still) {
   const charts = byId("charts");
-  if (charts.dataset.job !== jobId) {
+  const view = address();
+  const key = [...answers.keys()].join(" ");
+  if (charts.dataset.runs !== key) {
     charts.replaceChildren();
   }
-  charts.dataset.job = jobId;
-  rewinds = answer.rewinds;
-  const columns = answer.columns;
-  for (const [name, rows] of chartsOf(answer.curves)) {
+  charts.dataset.runs = key;
+  const [chosen] = answers.values();
+  rewinds = chosen.rewinds;
+  const runs = [...answers].map(([jobId, answer]) => ({jobId, columns: answer.columns}));
+  for (const [name, rows] of chartsOf(chosen.curves)) {
     const title = words(name);
-    const known = rows.some((row) => columns[row.column].some((v) => v !== null));
+    const lines = linesOf(rows, runs, view);
     let figure = [...charts.children].find((child) => child.dataset.title === title);
-    if (!known) {
+    if (lines.every((line) => line.y.every((v) => v === null))) {
       figure?.remove();
       continue;
     }
@@ -342,10 +490,70 @@ function showCurves(jobId, answer) {
       figure.dataset.title = title;
       charts.append(figure);
     }
-    if (!figure.matches(":hover")) {  // holds still while it is read
-      drawChart(figure, title, rows, columns);
+    if (!still || !figure.matches(":hover")) {
+      drawChart(figure, title, lines, view);
     }
   }
+  byId("runs").replaceChildren(...(runs.length < 2 ? [] : runs.map(({jobId}, r) => {
+    const made = element("li", "━ ", "line" + r % kMostRuns);
+    made.append(link(jobId));
+    return made;
+  })));
+  showOptions(view);
+}
+
+// The inputs say what the address says; one that is being changed is left alone.
+function showOptions(view) {
+  for (const [id, name, value] of [["axis", "value", view.axis], ["smooth", "value", String(view.smooth)], ["log", "checked", view.log],
+    ["find", "value", view.find]]) {
+    if (document.activeElement !== byId(id)) {
+      byId(id)[name] = value;
+    }
+  }
+  byId("whole").hidden = view.from === -Infinity && view.to === Infinity;
+}
+
+// The job file's keys, without sections: {"optimizer.lr": "0.0003"}. `whole` has the API's names.
+function keysOf(whole, prefix = "", out = {}) {
+  for (const [name, value] of Object.entries(whole)) {
+    const path = prefix + (prefix.startsWith("labels.") ? name : name.replace(/[A-Z]/g, (c) => "_" + c.toLowerCase()));
+    if (value !== null && typeof value === "object" && !Array.isArray(value)) {
+      keysOf(value, path + ".", out);
+    } else {
+      out[path] = typeof value === "string" ? value : JSON.stringify(value);
+    }
+  }
+  return out;
+}
+
+// The job file of one run; the keys in which they differ of several.
+async function showSpec(ids) {
+  if (!byId("spec").open) {
+    return;
+  }
+  const files = await Promise.all(ids.map(async (id) => keysOf((await get("jobs/" + encodeURIComponent(id))).job.spec)));
+  const paths = [...new Set(files.flatMap((file) => Object.keys(file)))];
+  const shown = paths.filter((path) => files.length === 1 || files.some((file) => file[path] !== files[0][path]));
+  byId("spec-head").replaceChildren(...["Key", ...ids].map((text) => {
+    const made = element("th", text);
+    made.scope = "col";
+    return made;
+  }));
+  fill("spec-rows", shown.map((path) => row([path, ...files.map((file) => file[path] ?? "unset")])));
+  byId("spec-note").textContent = files.length === 1 ? "Tick other jobs in the table to see where they differ."
+    : `${shown.length} of ${paths.length} keys differ.`;
+}
+
+function showCommands(ids) {
+  const job = ids[0];
+  const commands = [`jobctl describe ${job}`, `jobctl logs -f ${job}`, `jobctl metrics ${ids.join(" ")} --plot loss,tok_s`,
+    `jobctl pause ${job}`, `jobctl resume ${job} --set train.steps=N`, `jobctl rerun ${job} --set optimizer.lr=LR`,
+    ...ids.slice(1).map((other) => `jobctl diff ${job} ${other}`)];
+  byId("command-list").replaceChildren(...commands.map((command) => {
+    const made = element("li");
+    made.append(element("code", command));
+    return made;
+  }));
 }
 
 async function get(path) {
@@ -363,16 +571,23 @@ async function showJob(jobs, chosen) {
     return;
   }
   const listed = jobs.some((job) => job.job_id === chosen);
-  const path = "jobs/" + encodeURIComponent(chosen);
-  const [job, events, curves] = await Promise.all(
-    [listed ? jobs.find((one) => one.job_id === chosen) : get(path), get(path + "/events"), get(`${path}/metrics?points=${kPoints}`)]);
-  showCurves(chosen, curves);
+  const pathOf = (id) => "jobs/" + encodeURIComponent(id);
+  const ids = [chosen, ...address().others.filter((id) => id !== chosen)];
+  const [job, events, ...curves] = await Promise.all(
+    [listed ? jobs.find((one) => one.job_id === chosen) : get(pathOf(chosen)), get(pathOf(chosen) + "/events"),
+      ...ids.map((id) => get(`${pathOf(id)}/metrics?points=${kPoints}`))]);
+  const answers = new Map(ids.map((id, i) => [id, curves[i]]));
+  redraw = () => showCurves(answers, false);
+  showCurves(answers, true);
   showFacts(job);
   showEvents(events);
+  showCommands(ids);
+  await showSpec(ids);
 }
 
 async function poll() {
   if (polling || document.hidden) {
+    again = again || polling;  // what was chosen meanwhile is asked for at once
     return;
   }
   polling = true;
@@ -390,8 +605,38 @@ async function poll() {
   }
   byId("status").classList.toggle("bad", failures > 0);
   polling = false;
+  if (again) {
+    again = false;
+    poll();
+  }
 }
 
+function watchOptions() {
+  byId("axis").addEventListener("change", (event) => {
+    setAddress({axis: event.target.value, from: -Infinity, to: Infinity});
+    redraw();
+  });
+  byId("smooth").addEventListener("change", (event) => {
+    setAddress({smooth: Number(event.target.value)});
+    redraw();
+  });
+  byId("log").addEventListener("change", (event) => {
+    setAddress({log: event.target.checked});
+    redraw();
+  });
+  byId("whole").addEventListener("click", () => {
+    setAddress({from: -Infinity, to: Infinity});
+    redraw();
+  });
+  byId("options").addEventListener("submit", (event) => event.preventDefault());
+  byId("find").addEventListener("input", (event) => {
+    setAddress({find: event.target.value});
+    poll();
+  });
+  byId("spec").addEventListener("toggle", poll);
+}
+
+watchOptions();
 window.addEventListener("hashchange", poll);
 document.addEventListener("visibilitychange", poll);
 setInterval(poll, kPollMs);

@@ -177,6 +177,87 @@ class WebPage(harness.ClusterTest):
         self.assert_whole_curve(job, steps, 1)
         self.assert_quiet_console()
 
+    def points(self, title):
+        """How many points each line of a picture has."""
+        return self.script("[...document.querySelectorAll(`figure[data-title='${arguments[0]}'] path`)].map(p => +p.dataset.points)", title)
+
+    def choose(self, selector, value):
+        self.script("(e => { if (e.type === 'checkbox') e.click(); else { e.value = arguments[1]; "
+                    "e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input')); } })"
+                    "(document.querySelector(arguments[0]))", selector, value)
+
+    def test_two_runs_are_compared(self):
+        jobs = [self.cluster.submit(harness.tiny_job(self.data, 60, name="run-" + name, workers=1, labels={"team": name},
+                                                     optimizer={"lr": lr}))
+                for name, lr in (("a", 0.001), ("b", 0.01))]
+        for job in jobs:
+            self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
+        first, second = jobs
+        self.open_page("#" + first)
+        harness.wait_until("the curve", lambda: self.points("loss")[:1] == [60])
+        self.assertIn(first, self.script("document.title"))
+        self.assertIn("team=b", self.script("document.getElementById('jobs').textContent"))
+
+        self.choose(f"input[aria-label='Compare {second}']", None)
+        harness.wait_until("two curves", lambda: [n for n in self.points("loss") if n] == [60, 60])
+        self.assertEqual(self.script("[...document.querySelectorAll('#runs a')].map(a => a.textContent)"), jobs)
+        before = self.script("document.querySelector('figure[data-title=loss] path').getAttribute('d')")
+        self.choose("#axis", "tokens")
+        self.choose("#smooth", "20")
+        self.choose("#log", None)
+        self.choose("#find", "run-")
+        label = self.script("document.querySelector('figure[data-title=loss] svg').getAttribute('aria-label')")
+        self.assertRegex(label, rf"^loss: .*{first} [\d.]+, .*{second} [\d.]+ at [\d.]+k? tokens$")
+        self.assertNotEqual(before, self.script("document.querySelector('figure[data-title=loss] path').getAttribute('d')"))
+        self.assertEqual(self.script("location.hash"), f"#{first}?with={second}&x=tokens&smooth=20&log=1&find=run-")
+
+        self.browser.refresh()  # the address keeps what was chosen
+        harness.wait_until("two curves", lambda: [n for n in self.points("loss") if n] == [60, 60])
+        self.assertEqual(self.script("['axis', 'smooth', 'find'].map(id => document.getElementById(id).value)"), ["tokens", "20", "run-"])
+        self.script("document.querySelector('#spec summary').click()")
+        harness.wait_until("the keys", lambda: self.script("document.querySelectorAll('#spec-rows tr').length") > 0)
+        keys = self.script("[...document.querySelectorAll('#spec-rows tr')].map(r => [...r.cells].map(c => c.textContent))")
+        self.assertIn(["optimizer.lr", "0.001", "0.01"], keys)
+        self.assertNotIn("train.steps", [key for key, *_ in keys])
+        self.script("document.querySelector('#commands summary').click()")
+        self.assertIn(f"jobctl diff {first} {second}", self.script("document.getElementById('command-list').textContent"))
+
+        for scheme in ("light", "dark"):
+            for width in (1280, 400):
+                self.emulate(scheme, width)
+                if width == 1280:
+                    self.screenshot(f"web-compare-{scheme}.png")
+                self.assertLessEqual(self.script("document.documentElement.scrollWidth"),
+                                     self.script("document.documentElement.clientWidth"), f"horizontal scroll at {width}")
+        self.emulate("light", 1280)
+        self.choose("#find", "team=b")
+        harness.wait_until("the filter", lambda: self.script("document.querySelectorAll('#jobs tr').length") == 1)
+        self.assert_quiet_console()
+
+    def test_a_stretch_is_shown_alone(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 60, workers=1))
+        self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
+        self.open_page("#" + job)
+        harness.wait_until("the curve", lambda: self.points("loss")[:1] == [60])
+        self.script("""(picture => { const box = picture.getBoundingClientRect();
+          for (const [kind, part] of [['pointerdown', 0.4], ['pointermove', 0.7], ['pointerup', 0.7]]) {
+            picture.dispatchEvent(new PointerEvent(kind, {clientX: box.left + part * box.width, clientY: box.top + 20, pointerType: 'mouse'}));
+          } })(document.querySelector('figure[data-title=loss] svg'))""")
+        shown = self.points("loss")[0]
+        self.assertTrue(10 < shown < 30, shown)
+        self.assertIn("from=", self.script("location.hash"))
+        self.script("document.getElementById('whole').click()")
+        self.assertEqual(self.points("loss")[0], 60)
+        self.assert_quiet_console()
+
+    def test_one_step_is_a_dot(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 1, workers=1))
+        self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
+        self.open_page("#" + job)
+        harness.wait_until("the curve", lambda: self.points("loss")[:1] == [1])
+        self.assertGreaterEqual(self.script("document.querySelectorAll('figure[data-title=loss] circle').length"), 1)
+        self.assert_quiet_console()
+
     def test_runbook(self):
         self.browser.get(f"http://{self.cluster.http}/runbook#hearthjobstuck")
         harness.wait_until("the entry", lambda: self.script("document.querySelector(':target')?.textContent") == "HearthJobStuck")
