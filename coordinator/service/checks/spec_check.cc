@@ -85,9 +85,9 @@ absl::Status CheckGang(const v1::JobSpec& spec, const Largest& largest, int rank
                             : absl::Status(micro_batch.status().code(),
                                            absl::StrCat(micro_batch.status().message(), of_fewer));
   }
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::JobPlan> plan,
-                          spec::MakeJobPlan(spec, *micro_batch, threads, true, ranks, shards));
-  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(plan->options));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::PlanInputs> inputs,
+                          spec::MakePlanInputs(spec, *micro_batch, threads, true, ranks, shards));
+  HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(inputs->options));
   if (memory_plan.arena_bytes() <= memory) {
     return absl::OkStatus();
   }

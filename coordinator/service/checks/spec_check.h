@@ -32,7 +32,7 @@ std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobS
 // kResourceExhausted when the plan of the complete spec does not fit the largest of `workers` that
 // it may run on, with all of resources.workers or with min_workers alone; OK when it fits or when
 // nothing can be said (no such worker, vocabulary unknown). kInvalidArgument, kUnimplemented as
-// MakeJobPlan.
+// MakePlanInputs.
 absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers);
 
 // The same for a resolved spec whose paths no worker has been asked about: kResourceExhausted when
