@@ -99,14 +99,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
   CoordinatorOptions& options = flags.options;
   app.set_version_flag("--version", "hearth-coordinator " + VersionString());
   AddDataDir(app, flags);
-  CLI::Option* check = app.add_flag(
-      "--check", flags.check,
-      "Read the whole data dir, report damage and what mends it, change nothing and exit; code 5 = "
-      "damaged");
-  app.add_flag(
-         "--repair", flags.repair,
-         "With --check: mend what needs no decision of a person, say what was done, and check "
-         "again; nothing is removed")
+  CLI::Option* check = app.add_flag("--check", flags.check,
+                                    "Read the whole data dir, report damage and how to repair it, "
+                                    "change nothing and exit; code 5 = "
+                                    "damaged");
+  app.add_flag("--repair", flags.repair,
+               "With --check: repair what needs no human decision, say what was done, and check "
+               "again; nothing is removed")
       ->needs(check);
   app.add_option("--backup", flags.backup,
                  "Copy the data dir to this new folder, read the copy back and exit; a coordinator "

@@ -1,4 +1,6 @@
 // jobctl: the command line of Hearth.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -121,15 +123,17 @@ int main(int argc, char** argv) {
   }
   const bool names = context.quiet && *parsed == hearth::jobctl::OutputFormat::kTable;
   context.format = names ? hearth::jobctl::OutputFormat::kName : *parsed;
-  const absl::Status named = hearth::jobctl::CompleteJobIds(
-      app,
-      [&context](const std::string& typed) -> absl::StatusOr<std::string> {
-        const absl::StatusOr<hearth::jobctl::Client*> client = context.client();
-        return client.ok() ? hearth::jobctl::WholeJobId(**client, typed) : client.status();
-      },
-      context.quiet);
-  if (!named.ok()) {
-    return Fail(named);
+  // A beginning stands for a job only where somebody reads what it was taken for: in a script the
+  // id of a job that is gone would otherwise name another one.
+  if (!context.quiet && isatty(STDERR_FILENO) == 1) {
+    const absl::Status named = hearth::jobctl::CompleteJobIds(
+        app, [&context](const std::string& typed) -> absl::StatusOr<std::string> {
+          const absl::StatusOr<hearth::jobctl::Client*> client = context.client();
+          return client.ok() ? hearth::jobctl::WholeJobId(**client, typed) : client.status();
+        });
+    if (!named.ok()) {
+      return Fail(named);
+    }
   }
   return Dispatch(commands, context);
 }

@@ -66,7 +66,8 @@ TEST(ParseJobSpecTest, DesignExample_EveryField_IsRead) {
 TEST(ParseJobSpecTest, UnknownKey_NamesFileLinePathAndNearest) {
   EXPECT_EQ(ParseError("name: x\nbatch:\n  micro_batch_sizes: 4\n"),
             "job.yaml:3: batch.micro_batch_sizes: unknown key; did you mean micro_batch_size?");
-  EXPECT_EQ(ParseError("steps: 10"), "job.yaml:1: steps: unknown key; did you mean train.steps?");
+  EXPECT_EQ(ParseError("steps: 10"),
+            "job.yaml:1: steps: unknown key; did you mean train.steps or evaluate.steps?");
   EXPECT_EQ(ParseError("zzzzzz: 10"), "job.yaml:1: zzzzzz: unknown key");
 }
 

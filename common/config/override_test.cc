@@ -85,7 +85,7 @@ TEST(ApplyOverrideTest, ListsAndMessages_AreReplacedAsAWhole) {
 
 TEST(ApplyOverrideTest, Mistakes_AreRefusedAndChangeNothing) {
   EXPECT_EQ(Refusal("train.step=5"), "train.step: unknown key; did you mean steps?");
-  EXPECT_EQ(Refusal("steps=5"), "steps: unknown key; did you mean train.steps?");
+  EXPECT_EQ(Refusal("steps=5"), "steps: unknown key; did you mean train.steps or evaluate.steps?");
   EXPECT_EQ(Refusal("train.steps=many"), "train.steps: expected an integer, got \"many\"");
   EXPECT_THAT(Refusal("train.steps"), HasSubstr("not of the form path=value"));
   EXPECT_THAT(Refusal("=5"), HasSubstr("not of the form path=value"));

@@ -132,12 +132,12 @@ std::string UnknownKeyText(std::string_view key, const Descriptor& descriptor) {
   const FieldDescriptor* synonym = spec::FindSynonym(lower, descriptor);
   std::string suggestion = synonym == nullptr ? "" : synonym->name();
   if (suggestion.empty()) {
+    suggestion = std::string(spec::NearestName(key, names));
+  }
+  if (suggestion.empty()) {
     suggestion = FindElsewhere([&](const FieldDescriptor& field) {
       return spec::FindSynonym(lower, *field.containing_type()) == &field;
     });
-  }
-  if (suggestion.empty()) {
-    suggestion = std::string(spec::NearestName(key, names));
   }
   if (suggestion.empty()) {
     suggestion = FindElsewhere([&](const FieldDescriptor& field) { return field.name() == key; });

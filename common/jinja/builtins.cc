@@ -85,7 +85,7 @@ absl::StatusOr<Value> Range(const Arguments& call) {
 
 absl::StatusOr<Value> StrftimeNow(const Arguments&) {
   return absl::InvalidArgumentError(
-      "strftime_now is not supported: the text would be another one each day");
+      "strftime_now is not supported: the text would change every day");
 }
 
 // ---- Text: methods and filters ----
@@ -165,7 +165,7 @@ absl::StatusOr<Value> Split(const Arguments& call) {
   }
   HEARTH_ASSIGN_OR_RETURN(const std::string separator, StringArgument(call, 1));
   if (separator.empty() || (call.given.size() > 2 && !call.given[2].Is(Kind::kInt))) {
-    return absl::InvalidArgumentError("split by nothing, or a number of times that is no int");
+    return absl::InvalidArgumentError("split: empty separator, or a count that is not an integer");
   }
   int64_t left = call.given.size() > 2 ? call.given[2].integer() : -1;
   size_t at = 0;

@@ -105,7 +105,7 @@ struct Cut {
 absl::StatusOr<Cut> CutOf(const Value& begin, const Value& end, const Value& step, size_t size) {
   for (const Value* bound : {&begin, &end, &step}) {
     if (!bound->IsUndefined() && !bound->Is(Kind::kInt) && !bound->Is(Kind::kNone)) {
-      return absl::InvalidArgumentError("a slice whose bounds are no ints");
+      return absl::InvalidArgumentError("slice bounds must be integers");
     }
   }
   const auto n = static_cast<int64_t>(size);

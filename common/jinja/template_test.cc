@@ -108,7 +108,7 @@ TEST(TemplateTest, Render_WrongValues_AreErrorsWithTheirPlace) {
       {"{{ missing.a }}", "t:1:12: an item of an undefined value"},
       {"{{ list }}", "a list cannot be printed"},
       {"{{ raise_exception('no system role') }}", "the template says: no system role"},
-      {"{{ strftime_now('%Y') }}", "another one each day"},
+      {"{{ strftime_now('%Y') }}", "would change every day"},
       {"{{ 1 / 0 }}", "a division by zero"},
       {"{{ 9223372036854775807 + 1 }}", "a number that is too large"},
       {"{{ name | upper }}", "letters beyond ASCII"},

@@ -137,7 +137,7 @@ function address() {
   }
   return {
     job: wanted, others: (given.get("with") || "").split(",").filter(Boolean).slice(0, kMostRuns - 1),
-    axis: kAxes[given.get("x")] ? given.get("x") : "step", smooth: Math.max(1, Math.round(number("smooth", 1))), log: given.get("log") === "1",
+    axis: Object.hasOwn(kAxes, given.get("x")) ? given.get("x") : "step", smooth: Math.max(1, Math.round(number("smooth", 1))), log: given.get("log") === "1",
     from: number("from", -Infinity), to: number("to", Infinity), find: given.get("find") || "",
   };
 }
@@ -514,9 +514,12 @@ function showOptions(view) {
 }
 
 // The job file's keys, without sections: {"optimizer.lr": "0.0003"}. `whole` has the API's names.
+// Sections whose keys are the user's own.
+const kMaps = ["labels.", "resources.selector.", "optimizer.groups."];
+
 function keysOf(whole, prefix = "", out = {}) {
   for (const [name, value] of Object.entries(whole)) {
-    const path = prefix + (prefix.startsWith("labels.") ? name : name.replace(/[A-Z]/g, (c) => "_" + c.toLowerCase()));
+    const path = prefix + (kMaps.includes(prefix) ? name : name.replace(/[A-Z]/g, (c) => "_" + c.toLowerCase()));
     if (value !== null && typeof value === "object" && !Array.isArray(value)) {
       keysOf(value, path + ".", out);
     } else {
@@ -575,14 +578,23 @@ async function showJob(jobs, chosen) {
   const ids = [chosen, ...address().others.filter((id) => id !== chosen)];
   const [job, events, ...curves] = await Promise.all(
     [listed ? jobs.find((one) => one.job_id === chosen) : get(pathOf(chosen)), get(pathOf(chosen) + "/events"),
-      ...ids.map((id) => get(`${pathOf(id)}/metrics?points=${kPoints}`))]);
-  const answers = new Map(ids.map((id, i) => [id, curves[i]]));
+      ...ids.map((id) => get(`${pathOf(id)}/metrics?points=${kPoints}`).catch((error) => {
+        if (id === chosen) {
+          throw error;
+        }
+        return null;
+      }))]);
+  // A run that is gone leaves the comparison; the others go on.
+  const answers = new Map(ids.map((id, i) => [id, curves[i]]).filter(([, curve]) => curve !== null));
+  if (answers.size < ids.length) {
+    setAddress({others: address().others.filter((id) => answers.has(id))});
+  }
   redraw = () => showCurves(answers, false);
   showCurves(answers, true);
   showFacts(job);
   showEvents(events);
-  showCommands(ids);
-  await showSpec(ids);
+  showCommands([...answers.keys()]);
+  await showSpec([...answers.keys()]);
 }
 
 async function poll() {

@@ -36,16 +36,16 @@ std::string Final(const CLI::App& app) {
 
 using Whole = std::function<absl::StatusOr<std::string>(const std::string& typed)>;
 
-absl::Status CompleteArgument(const CLI::App& app,
-                              CLI::Option& option,
-                              const Whole& whole_of,
-                              bool quiet) {
+absl::Status CompleteArgument(const CLI::App& app, CLI::Option& option, const Whole& whole_of) {
   std::vector<std::string> ids;
   std::string said;
   for (const std::string& typed : std::vector<std::string>(option.results())) {
     const absl::StatusOr<std::string> whole = whole_of(typed);
     if (absl::IsInvalidArgument(whole.status())) {
       return whole.status();
+    }
+    if (!whole.ok() && !absl::IsNotFound(whole.status())) {
+      return absl::OkStatus();  // no answer for one is none for the next: the command tells
     }
     ids.push_back(whole.ok() ? *whole : typed);
     if (ids.back() == typed) {
@@ -60,7 +60,7 @@ absl::Status CompleteArgument(const CLI::App& app,
   if (said.empty()) {
     return absl::OkStatus();
   }
-  WriteErr(quiet ? "" : said);
+  WriteErr(said);
   option.clear();
   for (const std::string& id : ids) {
     option.add_result(id);
@@ -102,15 +102,15 @@ absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed)
                                                  absl::StrJoin(ids, ", "), more ? ", ..." : ""));
 }
 
-absl::Status CompleteJobIds(const CLI::App& app, const Whole& whole, bool quiet) {
+absl::Status CompleteJobIds(const CLI::App& app, const Whole& whole) {
   for (CLI::App* command : app.get_subcommands()) {
     for (const char* name : {"job", "other"}) {
       CLI::Option* option = command->get_option_no_throw(name);
       if (option != nullptr && option->get_positional() && option->count() > 0) {
-        HEARTH_RETURN_IF_ERROR(CompleteArgument(*command, *option, whole, quiet));
+        HEARTH_RETURN_IF_ERROR(CompleteArgument(*command, *option, whole));
       }
     }
-    HEARTH_RETURN_IF_ERROR(CompleteJobIds(*command, whole, quiet));
+    HEARTH_RETURN_IF_ERROR(CompleteJobIds(*command, whole));
   }
   return absl::OkStatus();
 }

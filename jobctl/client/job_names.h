@@ -20,13 +20,12 @@ namespace hearth::jobctl {
 absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed);
 
 // Replaces the beginnings of ids among the arguments "job" and "other" of the commands that `app`
-// has parsed by what `whole` says (WholeJobId), and says on standard error what each stands for
-// unless `quiet`. With an option that leaves no way back (--yes, --now) a beginning is refused.
+// has parsed by what `whole` says (WholeJobId), and says on standard error what each stands for.
+// With an option that leaves no way back (--yes, --now) a beginning is refused.
 // kInvalidArgument: that, or `whole` returned it. On other errors of `whole` a name stays as it is:
 // the command says what is wrong with it.
 absl::Status CompleteJobIds(
     const CLI::App& app,
-    const std::function<absl::StatusOr<std::string>(const std::string& typed)>& whole,
-    bool quiet);
+    const std::function<absl::StatusOr<std::string>(const std::string& typed)>& whole);
 
 }  // namespace hearth::jobctl

@@ -101,7 +101,7 @@ struct Command {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     status = CompleteJobIds(
-        app, [&client](const std::string& typed) { return WholeJobId(client, typed); }, false);
+        app, [&client](const std::string& typed) { return WholeJobId(client, typed); });
   }
 
   std::vector<std::string> jobs;

@@ -48,7 +48,8 @@ std::string EpochText(const v1::Job& job) {
   return absl::StrCat(job.epoch(), ": the gang, all of the job's workers together, has started ",
                       job.epoch() == 1 ? "once" : absl::StrCat(job.epoch(), " times"), "; ",
                       job.restarts(), " of ", job.spec().resources().max_restarts(),
-                      " restarts used since the last checkpoint");
+                      " restarts used since the last ",
+                      spec::Trains(job.spec()) ? "checkpoint" : "result");
 }
 
 // The recipe that runs, and what emulated means.

@@ -129,9 +129,10 @@ Action SetupList(CLI::App& app) {
                  "Only jobs with this text in id, name, owner, recipe, labels or reason");
   app.add_option("--since", options->since,
                  "Only jobs made since: how long ago (2d), or a time (2026-01-31 17:05:00)");
-  app.add_option("--sort", options->sort,
-                 "Order by a field, e.g. step or last_report.loss; -step turns it round (default: "
-                 "newest first)");
+  app.add_option(
+      "--sort", options->sort,
+      "Order by a field, e.g. step or last_report.loss; -step reverses the order (default: "
+      "newest first)");
   app.add_option(
       "--columns", options->columns,
       "Show these fields of jobs and job files, e.g. job_id,step,optimizer.lr,labels.team");

@@ -129,7 +129,7 @@ Action SetupMetrics(CLI::App& app) {
                               " (since the job's first step)"))
       ->check(CLI::IsMember(AxisNames()))
       ->capture_default_str();
-  app.add_option("--smooth", options->smooth, "With --plot, draw the mean of so many points")
+  app.add_option("--smooth", options->smooth, "With --plot, draw the mean of this many points")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--from-step", options->from_step, "First step")->capture_default_str();

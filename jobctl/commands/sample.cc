@@ -134,7 +134,8 @@ Action SetupSample(CLI::App& app) {
       [&text](double value) { text.set_min_p(value); });
   AddField<double>(app, "--repetition-penalty", "> 1 avoids tokens that the text has (default: 1)",
                    [&text](double value) { text.set_repetition_penalty(value); });
-  AddField<int64_t>(app, "--seed", "Same seed, same text (default: another one each time)",
+  AddField<int64_t>(app, "--seed",
+                    "The same seed gives the same text (default: a new seed each time)",
                     [&text](int64_t value) { text.set_seed(value); });
   app.add_option_function<std::vector<std::string>>(
          "--stop",

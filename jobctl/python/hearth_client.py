@@ -49,14 +49,18 @@ class Hearth:
             with open(tls_ca, "rb") as f:
                 self.channel = grpc.secure_channel(self.address, grpc.ssl_channel_credentials(f.read()))
         else:
-            host = self.address.rsplit(":", 1)[0]
-            if self._metadata and host not in ("127.0.0.1", "localhost", "[::1]"):
-                raise ValueError(f"the token would travel to {host} in clear text: give tls_ca")
+            if self._metadata and not self._is_local():
+                raise ValueError(f"the token would travel to {self.address} in clear text: give tls_ca")
             self.channel = grpc.insecure_channel(self.address)
         self._jobs = job_pb2_grpc.JobServiceStub(self.channel)
         self._workers = worker_pb2_grpc.WorkerServiceStub(self.channel)
 
+    def _is_local(self):
+        return self.address.rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
+
     def _local_token_file(self):
+        if not self._is_local():
+            return None  # that file is for a coordinator of this machine
         home = os.environ.get("HEARTH_HOME") or os.path.expanduser("~/.hearth")
         path = os.path.join(home, "tokens", "local-" + self.address.rsplit(":", 1)[1])
         return path if os.path.exists(path) else None

@@ -39,6 +39,10 @@ bool EndedByNumbers(const v1::Job& job) {
 std::string ResumeAdvice(const v1::Job& job) {
   const std::string command = absl::StrCat("jobctl resume ", job.job_id(),
                                            EndedByNumbers(job) ? " --set optimizer.lr=LOWER" : "");
+  if (!spec::Trains(job.spec())) {
+    return absl::StrCat(command, " goes on with model ", job.step() + 1, " of ",
+                        spec::TotalSteps(job));
+  }
   return job.has_checkpoint()
              ? absl::StrCat(command, " continues from the checkpoint of step ",
                             job.checkpoint().step())

@@ -278,7 +278,7 @@ class Soak:
                 for job_id in here if fault.restarts else ():
                     # The fault before may have started the job again: the trainers that this one hit are of a later epoch then.
                     ended[job_id] = max([ended.get(job_id, int(jobs[job_id]["epoch"])),
-                                         *(self.epoch_of(worker, pid) for worker in workers for pid in trainers.get(worker, ()))])
+                                         *(self.epoch_of(job_id, worker, pid) for worker in workers for pid in trainers.get(worker, ()))])
         if names:
             # Jobs that need not start again are measured from here: steps from before the fault
             # show nothing.
@@ -287,9 +287,9 @@ class Soak:
         else:
             watch.end(())
 
-    def epoch_of(self, worker, pid):
-        """For which epoch the worker started this trainer, by its log."""
-        started = re.findall(rf" e(\d+): trainer started, process {pid}\b", self.cluster.workers[worker].output())
+    def epoch_of(self, job_id, worker, pid):
+        """For which epoch of the job the worker started this trainer, by its log; 0: it is none of the job's."""
+        started = re.findall(rf"{re.escape(job_id)} e(\d+): trainer started, process {pid}\b", self.cluster.workers[worker].output())
         return int(started[-1]) if started else 0
 
     def expect_recovery(self, jobs, began, names, hit, ended, watch):

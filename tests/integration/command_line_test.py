@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -120,6 +121,16 @@ class CommandLineTest(harness.ClusterTest):
             self.assertEqual((run.returncode, run.stdout), (2, ""), wrong)
         self.assertEqual(self.complete("metrics", one, "--plot", "tok_"), ["tok_s"])
 
+    def at_a_terminal(self, *args):
+        """What jobctl says on a standard error that is a terminal."""
+        terminal, end = pty.openpty()
+        subprocess.run([harness.program("jobctl"), "--coordinator", self.cluster.address, *self.cluster.client_args, *args],
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=end, env=self.cluster.env, check=False)
+        os.close(end)
+        said = os.read(terminal, 65536).decode()
+        os.close(terminal)
+        return said.replace("\r\n", "\n")
+
     def test_many_jobs_are_listed_named_and_changed(self):
         jobs = [self.cluster.submit(harness.tiny_job(self.data, steps=10**7, workers=1, name=name, labels={"sweep": "lr"}, optimizer={"lr": lr}))
                 for name, lr in (("first", 0.01), ("second", 0.002))]
@@ -136,11 +147,11 @@ class CommandLineTest(harness.ClusterTest):
         wrong = self.cluster.jobctl("list", "--sort", "stp", check=False)
         self.assertEqual(wrong.stderr, "error: stp: no field stp; did you mean step?\n")
 
-        # The beginning of an id is the job, unless nothing could be taken back.
-        self.assertEqual(self.cluster.jobctl("get", "first", "-q").stdout, f"job/{first}\n")
-        self.assertEqual(self.cluster.jobctl("get", "first").stderr, f"first is job/{first}\n")
-        run = self.cluster.jobctl("cancel", "first", "second", "--now", check=False)
-        self.assertEqual(run.stderr, f"error: no job first; with --now give the whole id: {first}?\n")
+        # The beginning of an id is the job at a terminal, unless nothing could be taken back; in a script it is no job.
+        self.assertEqual(self.at_a_terminal("get", "first"), f"first is job/{first}\n")
+        self.assertEqual(self.at_a_terminal("cancel", "first", "second", "--now"),
+                         f"error: no job first; with --now give the whole id: {first}?\n")
+        self.assertEqual(self.cluster.jobctl("wait", "first", check=False).returncode, 102)
         self.assertEqual(self.cluster.jobctl("wait", "none", check=False).returncode, 102)
 
         run = self.cluster.jobctl("update", first, "none", second, "--label", "sweep=", check=False)

@@ -62,6 +62,9 @@ class PythonClient(harness.ClusterTest):
         self.assertIn("did you mean steps?", refused.exception.stderr)
         with self.assertRaisesRegex(ValueError, "clear text"):
             self.client.Hearth("cluster.example:7070", harness.token_file(self.cluster.address))
+        # The token of a coordinator of this machine goes to no other one.
+        port = self.cluster.address.rsplit(":", 1)[1]
+        self.assertIsNone(self.client.Hearth(f"cluster.example:{port}").token_file)
 
 
 if __name__ == "__main__":

@@ -264,7 +264,7 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
       *parent.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)");
   worker_app
       .add_option("--hang-seconds", worker.hang_seconds,
-                  "a step that makes no progress for so many seconds, and for 3 times a step's "
+                  "a step that makes no progress for this many seconds, and for 3 times a step's "
                   "time, hangs; 0 = never")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

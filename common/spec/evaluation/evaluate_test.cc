@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/objective/objective_table.h"
@@ -98,7 +99,7 @@ TEST(EvaluateTest, Resolve_BadEvalJobs_NameTheField) {
                 e.add_models("");
                 e.add_steps(4);
               }),
-              testing::AllOf(HasSubstr("evaluate.models[1]: /m is there twice"),
+              testing::AllOf(HasSubstr("evaluate.models[1]: /m is listed twice"),
                              HasSubstr("evaluate.models[2]: must not be empty"),
                              HasSubstr("evaluate.steps: changes nothing")));
   EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
@@ -107,7 +108,7 @@ TEST(EvaluateTest, Resolve_BadEvalJobs_NameTheField) {
                 e.add_steps(4);
               }),
               testing::AllOf(HasSubstr("evaluate.steps[0]: 0 is out of range"),
-                             HasSubstr("evaluate.steps[2]: 4 is there twice")));
+                             HasSubstr("evaluate.steps[2]: 4 is listed twice")));
   EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
                 *e.add_questions() = e.questions(0);
                 e.mutable_questions(0)->clear_items();
@@ -120,6 +121,12 @@ TEST(EvaluateTest, Resolve_BadEvalJobs_NameTheField) {
                 }
               }),
               HasSubstr("evaluate.steps: 65 are more than 64"));
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
+                while (e.data_size() < 65) {
+                  e.add_data(absl::StrCat("/d", e.data_size()));
+                }
+              }),
+              HasSubstr("evaluate.data: 65 are more than 64"));
   EXPECT_THAT(
       Violations(
           [](v1::JobSpec& job, v1::EvaluateSpec&) { job.mutable_resources()->set_workers(2); }),

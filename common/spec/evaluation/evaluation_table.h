@@ -15,6 +15,8 @@ namespace hearth::spec {
 
 // Models that a job of task: eval reads at most: its record names them with their results.
 inline constexpr int kEvaluatedModelsMax = 64;
+// Datasets, and sets of questions, on which it evaluates each of them: a report has all results.
+inline constexpr int kEvaluatedOnMax = 64;
 
 enum class EvaluationKind : uint8_t { kHellaSwag, kArc, kPiqa, kMmlu, kLambada };
 

@@ -82,7 +82,7 @@ std::vector<MemoryPart> MemoryParts(const TrainingPlan& plan, const TrainingPlan
   }
   std::sort(edges.begin(), edges.end());
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-  // Whose the bytes between two edges are.
+  // The part that owns the bytes between two edges.
   std::vector<Part> owners(edges.size(), kNobody);
   const auto at = [&](int64_t edge) {
     return std::lower_bound(edges.begin(), edges.end(), edge) - edges.begin();

@@ -82,9 +82,9 @@ double UpdateMemorySeconds(const StepWork& work, const Calibration& c) {
   return seconds;
 }
 
-// What of the gradients' exchange lengthens a step. A ring moves 2 (N - 1) / N of them through each
-// link. Backward of the last micro-batch, two thirds of it, runs beside it; nothing runs beside the
-// exchange of whole gradients in the update.
+// The part of the gradient exchange that lengthens a step. A ring moves 2 (N - 1) / N of them
+// through each link. Backward of the last micro-batch, two thirds of it, runs beside it; nothing
+// runs beside the exchange of whole gradients in the update.
 double ExchangeSeconds(const StepWork& work,
                        const GpuRow& gpu,
                        const Calibration& c,

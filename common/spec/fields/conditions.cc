@@ -11,7 +11,6 @@
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/objective/objective_table.h"
-#include "common/spec/violations/names.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/techniques.h"

@@ -44,7 +44,7 @@ void CheckPaths(const google::protobuf::RepeatedPtrField<std::string>& paths,
     if (paths[i].empty()) {
       check.Add(Text(list, '[', i, ']'), "must not be empty");
     } else if (std::find(paths.begin(), paths.begin() + i, paths[i]) != paths.begin() + i) {
-      check.Add(Text(list, '[', i, ']'), Text(paths[i], " is there twice"));
+      check.Add(Text(list, '[', i, ']'), Text(paths[i], " is listed twice"));
     }
   }
 }
@@ -58,8 +58,14 @@ void CheckSteps(const v1::EvaluateSpec& evaluate, Checker& check) {
     if (steps[i] < 1) {
       check.Add(Text("evaluate.steps[", i, ']'), Text(steps[i], " is out of range; must be >= 1"));
     } else if (std::find(steps.begin(), steps.begin() + i, steps[i]) != steps.begin() + i) {
-      check.Add(Text("evaluate.steps[", i, ']'), Text(steps[i], " is there twice"));
+      check.Add(Text("evaluate.steps[", i, ']'), Text(steps[i], " is listed twice"));
     }
+  }
+}
+
+void CheckCount(int given, int most, const std::string& field, Checker& check) {
+  if (given > most) {
+    check.Add(field, Text(given, " are more than ", most, ", the most that a job evaluates"));
   }
 }
 
@@ -80,11 +86,10 @@ void CheckEvaluate(const v1::JobSpec& job, Checker& check) {
     check.Add("evaluate.data",
               "required: without evaluate.data and evaluate.questions nothing is evaluated");
   }
-  const int models = std::max(evaluate.models_size(), evaluate.steps_size());
-  if (models > kEvaluatedModelsMax) {
-    check.Add(evaluate.models().empty() ? "evaluate.steps" : "evaluate.models",
-              Text(models, " are more than ", kEvaluatedModelsMax, ", the most that a job evaluates"));
-  }
+  CheckCount(evaluate.models_size(), kEvaluatedModelsMax, "evaluate.models", check);
+  CheckCount(evaluate.steps_size(), kEvaluatedModelsMax, "evaluate.steps", check);
+  CheckCount(evaluate.data_size(), kEvaluatedOnMax, "evaluate.data", check);
+  CheckCount(evaluate.questions_size(), kEvaluatedOnMax, "evaluate.questions", check);
   CheckSteps(evaluate, check);
   CheckPaths(evaluate.models(), "evaluate.models", check);
   CheckPaths(evaluate.data(), "evaluate.data", check);

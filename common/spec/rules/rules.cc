@@ -8,7 +8,7 @@ namespace {
 
 using Rule = void (*)(const v1::JobSpec& job, Checker& check);
 
-// Those of all jobs; then, by what the task does.
+// Rules of all jobs, of jobs that train, and of the others.
 constexpr Rule kRules[] = {CheckLabels, CheckWorkers};
 constexpr Rule kTrainingRules[] = {CheckObjective, CheckBatch,      CheckRecipe, CheckFallback,
                                    CheckJobLayers, CheckRemedies,   CheckTrial,  CheckOptimizer,

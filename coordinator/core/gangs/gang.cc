@@ -25,7 +25,7 @@ void Gang::Progress(int64_t step, absl::Duration made) {
   if (step <= step_) {
     return;
   }
-  // The first of a gang comes after loading. Words of two ranks cross each other, so one step may
+  // The first of a gang comes after loading. Reports of two ranks may cross, so one step may
   // seem to take no time: what was seen before fades out.
   if (progressed_) {
     const absl::Duration took = std::max(made - last_progress_, absl::ZeroDuration());

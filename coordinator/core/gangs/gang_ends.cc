@@ -253,7 +253,7 @@ void GangEnds::SettleRecovering(JobState& job) {
     return;
   }
   // kFinished: rank 0 has done all steps after all. RECOVERING has no edge to SUCCEEDED; the next
-  // epoch finds nothing left to do and ends so (Finish).
+  // epoch finds nothing left to do, and the job succeeds (Finish).
   const bool counts = !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
                       verdict.exit_class != ExitClass::kFinished;
   if (counts && !MayRestart(job)) {

@@ -14,7 +14,7 @@ constexpr absl::Duration kLongStall = absl::Seconds(10);
 constexpr absl::Duration kRecentLoss = absl::Seconds(20);
 // Silences that begin within this of each other have one cause.
 constexpr absl::Duration kTogether = absl::Seconds(5);
-// A worker that missed so many heartbeats does not answer.
+// A worker that missed this many heartbeats does not answer.
 constexpr int kMissedHeartbeats = 3;
 // One that was heard so many heartbeats after another's last word did not fall silent with it.
 constexpr double kHeartbeatsApart = 1.5;

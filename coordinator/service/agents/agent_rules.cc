@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/spec/evaluation/evaluation_table.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -114,7 +115,7 @@ constexpr FieldRule kRules[] = {
     {.field = "EvaluationResult.accuracy_bytes", .max = 1},
     {.field = "EvaluationResult.perplexity", .any_number = true},
     {.field = "EvaluationResult.seconds", .max = kSecondsMax},
-    {.field = "StepReport.held_out", .max_entries = 64},
+    {.field = "StepReport.held_out", .max_entries = spec::kEvaluatedOnMax},
     {.field = "HeldOutLoss.loss", .any_number = true},
     {.field = "HeldOutLoss.bits_per_byte", .any_number = true},
     {.field = "HeldOutLoss.tokens", .max = kCountMax},

@@ -145,7 +145,7 @@ absl::Status AwaitFolder(const CheckpointContent& content) {
       content.sharded.store->Wait(Key(content, "folder"), content.sharded.timeout));
   if (absl::StartsWith(text, kFailed)) {
     return absl::UnavailableError(
-        absl::StrCat("rank 0 made no folder: ", absl::StripPrefix(text, kFailed)));
+        absl::StrCat("rank 0 could not make the folder: ", absl::StripPrefix(text, kFailed)));
   }
   return absl::OkStatus();
 }

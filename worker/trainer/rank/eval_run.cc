@@ -201,9 +201,11 @@ class EvalRun {
     return left_.has_value() ? absl::CancelledError("asked to leave") : absl::OkStatus();
   }
 
-  // A file that is missing or damaged will be so the next time; memory may be free by then.
+  // A file that is missing or damaged will be so the next time; memory may be free by then, and a
+  // GPU that cannot be opened may be back.
   v1::ExitReason BlameFor(const absl::Status& status) const {
-    const bool device = absl::IsResourceExhausted(status) || absl::IsInternal(status);
+    const bool device = absl::IsResourceExhausted(status) || absl::IsInternal(status) ||
+                        absl::IsUnavailable(status);
     const bool on_gpu = absl::StartsWith(rank_.task.device(), "cuda");
     if (device) {
       return on_gpu || absl::IsResourceExhausted(status) ? v1::EXIT_REASON_DEVICE

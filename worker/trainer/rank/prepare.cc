@@ -142,8 +142,7 @@ absl::Status RankRun::CheckSameStart() {
     return same;
   }
   rank_.blame = v1::EXIT_REASON_BAD_DATA;
-  return absl::DataLossError(
-      absl::StrCat(same.message(), "; the checkpoint is not the same everywhere"));
+  return absl::DataLossError(absl::StrCat(same.message(), "; the ranks see different checkpoints"));
 }
 
 }  // namespace hearth::trainer

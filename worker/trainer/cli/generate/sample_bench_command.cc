@@ -10,7 +10,9 @@
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
 #include "common/spec/gpus/gpus.h"
+#include "common/spec/model/dtype_alias.h"
 #include "common/spec/plan/parameter_table.h"
+#include "common/spec/recipe/recipe.h"
 #include "common/time/clock.h"
 #include "kernels/core/rng.h"
 #include "nlohmann/json.hpp"
@@ -75,7 +77,7 @@ void Report(const SampleBenchOptions& options,
   const double pass_s = MedianOf(decode) / passes;
   // A pass reads the keys and values of what is there: the mean over the passes.
   const int64_t mean_length = options.prompt + options.tokens / 2;
-  const int64_t element = model.recipe == "fp32" ? 4 : 2;
+  const int64_t element = spec::DTypeBytes(spec::FindRecipe(model.recipe)->parameters.storage, 1);
   const auto bytes = static_cast<double>(spec::DecodeBytes(plan, mean_length, element));
   const auto batch = static_cast<double>(plan.batch);
   nlohmann::json out = {
