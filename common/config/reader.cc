@@ -132,12 +132,19 @@ std::string UnknownKeyText(std::string_view key, const Descriptor& descriptor) {
   const FieldDescriptor* synonym = spec::FindSynonym(lower, descriptor);
   std::string suggestion = synonym == nullptr ? "" : synonym->name();
   if (suggestion.empty()) {
-    suggestion = std::string(spec::NearestName(key, names));
+    // Singular for plural and the other way round, before synonyms of other sections.
+    const auto other = std::find_if(names.begin(), names.end(), [&lower](std::string_view name) {
+      return name == lower + "s" || lower == std::string(name) + "s";
+    });
+    suggestion = other == names.end() ? "" : std::string(*other);
   }
   if (suggestion.empty()) {
     suggestion = FindElsewhere([&](const FieldDescriptor& field) {
       return spec::FindSynonym(lower, *field.containing_type()) == &field;
     });
+  }
+  if (suggestion.empty()) {
+    suggestion = std::string(spec::NearestName(key, names));
   }
   if (suggestion.empty()) {
     suggestion = FindElsewhere([&](const FieldDescriptor& field) { return field.name() == key; });

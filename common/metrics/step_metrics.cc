@@ -198,8 +198,9 @@ const std::vector<StepMetric>& StepMetrics() {
 }
 
 const StepMetric& StepMetricOf(std::string_view field) {
-  const auto found = std::find_if(StepMetrics().begin(), StepMetrics().end(),
-                                  [field](const StepMetric& row) { return row.field() == field; });
+  const auto found = std::find_if(
+      StepMetrics().begin(), StepMetrics().end(),
+      [field](const StepMetric& row) { return !row.of_entries() && row.field() == field; });
   HEARTH_CHECK(found != StepMetrics().end(), "a number of a step that is asked for has a row");
   return *found;
 }
