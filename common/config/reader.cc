@@ -132,9 +132,9 @@ std::string UnknownKeyText(std::string_view key, const Descriptor& descriptor) {
   const FieldDescriptor* synonym = spec::FindSynonym(lower, descriptor);
   std::string suggestion = synonym == nullptr ? "" : synonym->name();
   if (suggestion.empty()) {
-    // Singular for plural and the other way round, before synonyms of other sections.
+    // Another case, singular or plural: before synonyms of other sections.
     const auto other = std::find_if(names.begin(), names.end(), [&lower](std::string_view name) {
-      return name == lower + "s" || lower == std::string(name) + "s";
+      return name == lower || name == lower + "s" || lower == std::string(name) + "s";
     });
     suggestion = other == names.end() ? "" : std::string(*other);
   }

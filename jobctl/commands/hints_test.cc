@@ -48,7 +48,7 @@ TEST(Hints, WrongKeys_NameTheRightOne) {
       {"resources.gpu=2", "did you mean workers?"},
       {"gpus=2", "did you mean resources.workers?"},
       {"resources.timeout=1h", "did you mean time_limit?"},
-      {"batch_size=8", "did you mean batch.micro_batch_size?"},
+      {"batch_size=8", "did you mean batch.micro_batch_size or evaluate.batch?"},
       {"batch.batch_size=8", "did you mean micro_batch_size?"},
       {"batch.Micro_Batch_Size=8", "did you mean micro_batch_size?"},
       {"data.block_size=512", "did you mean sequence_length?"},
