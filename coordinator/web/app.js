@@ -142,7 +142,7 @@ function address() {
   };
 }
 
-// Changes the address without a step in the browser's history.
+// Changes the address; only another job is a step in the browser's history.
 function setAddress(changes) {
   const now = {...address(), ...changes};
   const query = new URLSearchParams();
@@ -155,7 +155,8 @@ function setAddress(changes) {
   put("to", now.to, Infinity);
   put("find", now.find, "");
   const text = query.toString().replaceAll("%2C", ",");
-  history.replaceState(null, "", "#" + encodeURIComponent(now.job) + (text ? "?" + text : ""));
+  const write = now.job === address().job ? "replaceState" : "pushState";
+  history[write](null, "", "#" + encodeURIComponent(now.job) + (text ? "?" + text : ""));
 }
 
 function chosenJob(jobs) {
@@ -322,7 +323,7 @@ function showFacts(job) {
 const kAxes = {
   step: {of: (columns) => columns.step, write: (x) => "step " + (Number.isInteger(x) ? x : x.toFixed(1)), end: (x) => "step " + short(x)},
   tokens: {of: (columns) => columns.tokens, write: (x) => short(x) + " tokens", end: (x) => short(x) + " tokens"},
-  time: {of: (columns) => columns.time.map((t) => t === null ? null : t - columns.time[0]), write: duration, end: duration},
+  time: {of: (columns) => columns.time.map((t) => t === null ? null : t - columns.time.find((first) => first !== null)), write: duration, end: duration},
 };
 
 // Each number becomes the mean of those among it and the `points` - 1 before it; null stays.
@@ -513,10 +514,10 @@ function showOptions(view) {
   byId("whole").hidden = view.from === -Infinity && view.to === Infinity;
 }
 
-// The job file's keys, without sections: {"optimizer.lr": "0.0003"}. `whole` has the API's names.
 // Sections whose keys are the user's own.
 const kMaps = ["labels.", "resources.selector.", "optimizer.groups."];
 
+// The job file's keys, without sections: {"optimizer.lr": "0.0003"}. `whole` has the API's names.
 function keysOf(whole, prefix = "", out = {}) {
   for (const [name, value] of Object.entries(whole)) {
     const path = prefix + (kMaps.includes(prefix) ? name : name.replace(/[A-Z]/g, (c) => "_" + c.toLowerCase()));
@@ -563,7 +564,7 @@ async function get(path) {
   const response = await fetch("/api/v1/" + path, {cache: "no-store", signal: AbortSignal.timeout(kTimeoutMs)});
   const answer = await response.json();
   if (!response.ok) {
-    throw new Error(answer.error ? answer.error.message : `HTTP ${response.status}`);
+    throw Object.assign(new Error(answer.error ? answer.error.message : `HTTP ${response.status}`), {status: response.status});
   }
   return answer;
 }
@@ -579,7 +580,7 @@ async function showJob(jobs, chosen) {
   const [job, events, ...curves] = await Promise.all(
     [listed ? jobs.find((one) => one.job_id === chosen) : get(pathOf(chosen)), get(pathOf(chosen) + "/events"),
       ...ids.map((id) => get(`${pathOf(id)}/metrics?points=${kPoints}`).catch((error) => {
-        if (id === chosen) {
+        if (id === chosen || error.status !== 404) {
           throw error;
         }
         return null;

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
+#include "tests/support/jobctl/unary_client.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -20,26 +21,8 @@ using ::testing::HasSubstr;
 constexpr int kInTheWeights = 5;
 
 // A coordinator with one checkpoint, in pieces of 10 bytes.
-class FakeClient : public Client {
+class FakeClient : public UnaryClient {
  public:
-  absl::Status WatchJob(const v1::WatchJobRequest&,
-                        const StreamSink<v1::WatchJobResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status StreamMetrics(const v1::StreamMetricsRequest&,
-                             const StreamSink<v1::StreamMetricsResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status StreamLogs(const v1::StreamLogsRequest&,
-                          const StreamSink<v1::StreamLogsResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status SampleCheckpoint(const v1::SampleCheckpointRequest&,
-                                const StreamSink<v1::SampleCheckpointResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  void CancelStreams() override {}
-
   absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest& request,
                                   const StreamSink<v1::DownloadCheckpointResponse>& sink) override {
     requests.push_back(request);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/jobctl/unary_client.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -16,30 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A coordinator that knows these jobs, newest first.
-class JobsClient : public Client {
+class JobsClient : public UnaryClient {
  public:
-  absl::Status WatchJob(const v1::WatchJobRequest&,
-                        const StreamSink<v1::WatchJobResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status StreamMetrics(const v1::StreamMetricsRequest&,
-                             const StreamSink<v1::StreamMetricsResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status StreamLogs(const v1::StreamLogsRequest&,
-                          const StreamSink<v1::StreamLogsResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status SampleCheckpoint(const v1::SampleCheckpointRequest&,
-                                const StreamSink<v1::SampleCheckpointResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::Status DownloadCheckpoint(const v1::DownloadCheckpointRequest&,
-                                  const StreamSink<v1::DownloadCheckpointResponse>&) override {
-    return absl::UnimplementedError("");
-  }
-  void CancelStreams() override {}
-
   std::vector<std::string> ids;
   absl::Status down;  // what each call returns, if it is an error
 

@@ -123,23 +123,30 @@ Action SetupMetrics(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("job", options->job_ids, "Job id; several with --plot and --tensorboard")
       ->required();
-  app.add_option("--plot", options->plot, "Draw these, e.g. loss,tok_s; several jobs share a plot");
+  CLI::Option* const plot = app.add_option(
+      "--plot", options->plot, "Draw these, e.g. loss,tok_s; several jobs share a plot");
   app.add_option("--x", options->axis,
                  absl::StrCat("With --plot, draw by ", PlotAxisNames(", "),
                               " (since the job's first step)"))
+      ->needs(plot)
       ->check(CLI::IsMember(AxisNames()))
       ->capture_default_str();
   app.add_option("--smooth", options->smooth, "With --plot, draw the mean of this many points")
+      ->needs(plot)
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--from-step", options->from_step, "First step")->capture_default_str();
+  CLI::Option* const from =
+      app.add_option("--from-step", options->from_step, "First step")->capture_default_str();
   app.add_flag("-f,--follow", options->follow,
                "Continue with new steps until the job ends (csv, json, --tensorboard)");
+  CLI::Option* const output = app.add_option("-o,--output", options->format, "table, csv, json")
+                                  ->check(CLI::IsMember({"table", "csv", "json"}));
   app.add_option("--tensorboard", options->tensorboard,
                  "Write TensorBoard's event files to DIR/JOB, with the job file for HPARAMS")
-      ->type_name("DIR");
-  app.add_option("-o,--output", options->format, "table, csv, json")
-      ->check(CLI::IsMember({"table", "csv", "json"}));
+      ->type_name("DIR")
+      ->excludes(plot)
+      ->excludes(from)
+      ->excludes(output);
   return [options](Context& context) -> absl::StatusOr<int> {
     const auto usage = [](std::string_view text) {
       WriteErr(absl::StrCat("error: ", std::string(text), "\n"));
@@ -149,8 +156,8 @@ Action SetupMetrics(CLI::App& app) {
       context.format = OutputFormat::kJson;
     }
     if (!options->tensorboard.empty()) {
-      if (!options->plot.empty() || (options->follow && options->job_ids.size() > 1)) {
-        return usage("--tensorboard takes no --plot, and with --follow one job");
+      if (options->follow && options->job_ids.size() > 1) {
+        return usage("--tensorboard takes one job with --follow");
       }
       return WriteTensorBoard(context, options->job_ids, options->tensorboard, options->follow);
     }

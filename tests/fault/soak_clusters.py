@@ -75,15 +75,20 @@ class Run:
         except (KeyboardInterrupt, SystemExit):
             pass
         finally:
+            # All at once, and a second interruption changes nothing: each cluster still takes down what it has started.
+            for interruption in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(interruption, signal.SIG_IGN)
             for process in self.processes.values():
                 process.terminate()
+            for process in self.processes.values():
                 process.wait()
             for reader in readers:
                 reader.join()
         return [self.outcome(soak) for soak in self.soaks]
 
     def outcome(self, soak):
-        status = self.processes[soak.name].returncode
+        process = self.processes.get(soak.name)
+        status = process.returncode if process else "none: it was not started"
         try:
             with open(soak.summary, encoding="utf-8") as f:
                 summary = json.load(f)
@@ -108,8 +113,9 @@ def side_by_side(clusters, folder, command):
     def interrupted(*_):
         sys.exit(128 + signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, interrupted)
+    before = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: signal.signal(signal.SIGTERM, interrupted)}
     try:
         return Run(soaks).go()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for interruption, handler in before.items():
+            signal.signal(interruption, handler)

@@ -234,6 +234,12 @@ class WebPage(harness.ClusterTest):
         harness.wait_until("the filter", lambda: self.script("document.querySelectorAll('#jobs tr').length") == 1)
         self.assert_quiet_console()
 
+        # A run that is gone leaves the comparison; the page goes on with the other.
+        harness.wait_until("both to end", lambda: all(self.cluster.job(job)["state"] == "JOB_STATE_SUCCEEDED" for job in (first, second)))
+        self.cluster.jobctl("delete", second, "--yes")
+        harness.wait_until("one curve", lambda: second not in self.script("location.hash") and [n for n in self.points("loss") if n] == [60])
+        self.assertIn("updated", self.script("document.getElementById('status').textContent"))
+
     def test_a_stretch_is_shown_alone(self):
         job = self.cluster.submit(harness.tiny_job(self.data, 60, workers=1))
         self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
