@@ -291,6 +291,21 @@ TEST_F(IsolationTest, DeclareLost_All_EndsItByTheUser) {
   EXPECT_THAT(h_.Job("job").workers(), ElementsAre("w1"));
 }
 
+// The last words of workers lie up to a heartbeat apart, and the first to run out of patience
+// begins the isolation.
+TEST_F(IsolationTest, DeclareLost_AllAsItBegins_MeansThoseThatSpokeLastToo) {
+  Begin({"x1", "y1", "z1"}, {});
+  h_.Pass(absl::Seconds(1), {"z1"}, false);
+  h_.Pass(absl::Seconds(3.6), {}, false);
+  ASSERT_TRUE(h_.core->isolated());
+  const Reply reply = Declare({});
+  ASSERT_TRUE(reply.status.ok()) << reply.status;
+  EXPECT_EQ(reply.declared->workers_size(), 3);
+  h_.Pass(absl::Seconds(5), {}, false);
+  EXPECT_FALSE(h_.core->isolated());
+  EXPECT_NE(h_.State("job"), v1::JOB_STATE_RUNNING);
+}
+
 TEST_F(IsolationTest, DeclareLost_Some_LeavesTheRestAndTheIsolation) {
   Begin({"x1", "y1", "z1", "w1"}, {});
   h_.Pass(absl::Minutes(1), {});

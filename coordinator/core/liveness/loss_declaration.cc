@@ -31,7 +31,7 @@ absl::StatusOr<std::set<std::string>> LossDeclaration::NamesOf(
     if (worker == nullptr) {
       return WorkerNotFound(name);
     }
-    if (worker->connection != 0 && !liveness_.Silent(*worker, turn_.mono())) {
+    if (!IsSilent(*worker)) {
       return MakeError(absl::StatusCode::kFailedPrecondition, "WORKER_ANSWERS",
                        absl::StrCat("worker ", name,
                                     " answers; drain it, or stop its daemon, to take its job away"),
@@ -39,12 +39,21 @@ absl::StatusOr<std::set<std::string>> LossDeclaration::NamesOf(
     }
   }
   for (const auto& [name, worker] : workers_.all()) {
-    if (request.worker_ids().empty() && !worker.job_id.empty() &&
-        (worker.connection == 0 || liveness_.Silent(worker, turn_.mono()))) {
+    if (request.worker_ids().empty() && !worker.job_id.empty() && IsSilent(worker)) {
       names.insert(name);
     }
   }
   return names;
+}
+
+bool LossDeclaration::IsSilent(const WorkerState& worker) const {
+  if (worker.connection == 0) {
+    return true;
+  }
+  // An isolation begins when the first worker runs out of patience. The others spoke up to one
+  // heartbeat later; if they were left out, they would begin the next isolation at once.
+  return liveness_.isolated() ? !liveness_.Answers(worker, turn_.mono())
+                              : liveness_.Silent(worker, turn_.mono());
 }
 
 void LossDeclaration::Declare(const v1::DeclareLostRequest& request) {

@@ -42,6 +42,8 @@ class LossDeclaration {
   void Declare(const v1::DeclareLostRequest& request);
   // The workers that the request means; without names, those that are silent and have a rank.
   absl::StatusOr<std::set<std::string>> NamesOf(const v1::DeclareLostRequest& request) const;
+  // Whether users may say that this worker is gone.
+  bool IsSilent(const WorkerState& worker) const;
 
   Turn& turn_;
   const Workers& workers_;
