@@ -11,9 +11,10 @@
 #include "common/base/version.h"
 #include "common/io/env.h"
 #include "google/rpc/error_details.pb.h"
+#include "jobctl/client/interrupt.h"
 #include "jobctl/client/job_names.h"
-#include "jobctl/client/settings.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/settings.h"
 #include "jobctl/commands/usage.h"
 
 namespace {

@@ -1,5 +1,7 @@
 // Ctrl-C detaches: a thread of its own takes SIGINT, so that no command needs async-signal-safe
 // code.
+#include "jobctl/client/interrupt.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -9,7 +11,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "jobctl/commands/command_row.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {

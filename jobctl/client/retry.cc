@@ -1,3 +1,5 @@
+#include "jobctl/client/retry.h"
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -5,7 +7,8 @@
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
-#include "jobctl/commands/command_row.h"
+#include "jobctl/client/interrupt.h"
+#include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
 namespace {

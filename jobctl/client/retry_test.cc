@@ -1,8 +1,9 @@
+#include "jobctl/client/retry.h"
+
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
 namespace {

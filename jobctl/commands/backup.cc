@@ -6,9 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "jobctl/commands/callers.h"
+#include "jobctl/commands/access/callers.h"
+#include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
-#include "jobctl/commands/job_actions.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -3,54 +3,16 @@
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <string>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "jobctl/client/client.h"
-#include "jobctl/commands/cost.h"
-#include "jobctl/views/output.h"
+#include "jobctl/commands/command_context.h"
 
 namespace CLI {
 class App;
 }
 
 namespace hearth::jobctl {
-
-// Exit codes, part of the interface (docs/jobctl.md).
-enum ExitCode {
-  kExitOk = 0,
-  kExitError = 1,
-  kExitUsage = 2,
-  kExitDoesNotFit = 3,  // plan: NO on every GPU that was asked for
-  kExitAuth = 4,        // no usable token, or the coordinator refuses the caller
-  kExitJobFailed = 100,
-  kExitTimedOut = 101,
-  kExitNotFound = 102,
-  kExitJobCancelled = 103,
-};
-
-// What all commands share. Lives as long as the process.
-struct Context {
-  ConnectOptions connect;
-  std::string context_path;  // of the context file; need not exist
-  std::string context_name;  // of the context that counts, "" = none
-  OutputFormat format = OutputFormat::kTable;
-  bool quiet = false;
-  bool no_color = false;  // --no-color; ColorWanted() also reads NO_COLOR
-  Prices prices;
-  double temperature_limit = 85.0;  // degrees Celsius above which a device is too hot
-
-  // Connects on first use.
-  absl::StatusOr<Client*> client();
-
- private:
-  std::unique_ptr<Client> client_;
-};
 
 // Runs after parsing; returns the exit code, or an error that main prints (exit code 1).
 using Action = std::function<absl::StatusOr<int>(Context&)>;
@@ -70,8 +32,8 @@ absl::Span<const CommandDef> Commands();
 void AcceptResourceNames(CLI::App& app);
 
 // clang-format off
-// One row a command, in the order of the help text: ROW(Type, name, help). Its file in this folder
-// defines Setup<Type>().
+// One row a command, in the order of the help text: ROW(Type, name, help). A file below this
+// folder defines Setup<Type>().
 #define JOBCTL_COMMANDS(ROW) \
   ROW(Explain, "explain", "Explain the job file, or one of its fields") \
   ROW(Init, "init", "Write a commented job file to start from") \
@@ -116,58 +78,5 @@ void AcceptResourceNames(CLI::App& app);
 #define JOBCTL_DECLARE(type, name, help) Action Setup##type(CLI::App& app);
 JOBCTL_COMMANDS(JOBCTL_DECLARE)
 #undef JOBCTL_DECLARE
-
-// Follows a job until it ends or rests (paused); draws progress when `show`. Used by wait, watch
-// and submit --watch/--wait. `timeout` zero = none. Returns an ExitCode; Ctrl-C detaches, says how
-// to re-attach and returns kExitOk.
-struct FollowOptions {
-  std::string job_id;
-  bool show = true;
-  bool exit_status = true;  // map the end state to the exit codes; else 0
-  absl::Duration timeout = absl::ZeroDuration();
-};
-absl::StatusOr<int> FollowJob(Context& context, const FollowOptions& options);
-
-// The end state's exit code: succeeded and paused 0, failed 100, cancelled 103.
-int ExitCodeOf(v1::JobState state);
-
-// What a command that follows a job says while its coordinator is away: "reconnecting, 12 s" at
-// once and then at most every few seconds, and that it is back. One for all streams of a command.
-// Thread-safe.
-class OutageNotice {
- public:
-  // `say` gets whole lines without their end, one call at a time.
-  explicit OutageNotice(std::function<void(const std::string& line)> say) : say_(std::move(say)) {}
-
-  // The stream has been broken for this long, because of `why`.
-  void Away(absl::Duration broken, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
-  // A stream delivers messages again. Says nothing if the outage was not reported.
-  void Back() ABSL_LOCKS_EXCLUDED(mu_);
-
- private:
-  const std::function<void(const std::string& line)> say_;
-  absl::Mutex mu_;
-  bool away_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Duration said_ ABSL_GUARDED_BY(mu_);  // `broken` of the last line
-};
-
-// Repeats a stream that ends with kUnavailable (the coordinator restarts), for two minutes after
-// its last message. `once` runs the stream from where it broke, calls its argument for each
-// message, and returns how the stream ended. `pause` waits that long; it returns false when no
-// repetition is needed, and the result is then OK.
-using StreamOnce = std::function<absl::Status(const std::function<void()>& progressed)>;
-absl::Status RetryStream(const StreamOnce& once,
-                         const std::function<bool(absl::Duration)>& pause,
-                         OutageNotice& notice);
-// The same with real pauses and lines on stderr, for commands that do nothing else.
-absl::Status RetryStream(const StreamOnce& once);
-
-// Calls `handler` in a thread of its own on the first SIGINT; the second one ends the process at
-// once. Call before any thread is started.
-void OnInterrupt(std::function<void()> handler);
-void BlockInterrupts();
-bool Interrupted();
-// Says on stderr that the job continues and that "jobctl `command` JOB" follows it again.
-void SayDetached(const std::string& command, const std::string& job_id);
 
 }  // namespace hearth::jobctl

@@ -11,7 +11,7 @@
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
-#include "jobctl/commands/callers.h"
+#include "jobctl/commands/access/callers.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/views/metrics_plot.h"
 

@@ -9,9 +9,9 @@
 #include "common/spec/fields/idle.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "jobctl/client/settings.h"
 #include "jobctl/commands/command_row.h"
-#include "jobctl/commands/job_actions.h"
+#include "jobctl/commands/job_file/load_job_file.h"
+#include "jobctl/commands/settings.h"
 #include "jobctl/commands/usage.h"
 #include "tests/support/common/valid_job.h"
 

@@ -4,8 +4,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "common/time/clock.h"
-#include "jobctl/commands/command_row.h"
-#include "jobctl/commands/top.h"
+#include "jobctl/client/interrupt.h"
+#include "jobctl/commands/command_context.h"
+#include "jobctl/commands/workers/top.h"
 #include "jobctl/views/terminal.h"
 
 namespace hearth::jobctl {

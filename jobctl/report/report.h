@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "hearth/v1/job.pb.h"
 #include "jobctl/client/history.h"
-#include "jobctl/commands/cost.h"
 #include "jobctl/doctor/finding.h"
+#include "jobctl/report/cost.h"
 
 namespace hearth::jobctl {
 

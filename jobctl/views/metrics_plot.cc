@@ -10,8 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "jobctl/client/history.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
 
@@ -132,24 +131,10 @@ void Smooth(int points, PlotSeries& series) {
   }
 }
 
-absl::StatusOr<int> PlotJobs(Context& context,
-                             const std::vector<std::string>& job_ids,
-                             const PlotRequest& request) {
-  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  OnInterrupt([client] { client->CancelStreams(); });
-  std::vector<std::vector<v1::StepReport>> histories;
-  for (const std::string& job_id : job_ids) {
-    HEARTH_ASSIGN_OR_RETURN(History history, LoadHistory(*client, job_id));
-    std::erase_if(history.steps, [&request](const v1::StepReport& step) {
-      return step.step() < request.from_step;
-    });
-    histories.push_back(std::move(history.steps));
-  }
-  PlotOptions options;
-  options.color = ColorWanted() && !context.no_color;
-  options.utf8 = !IsTerminal() || Utf8Locale();  // files and pipes are read elsewhere
-  options.width = SizeOfTerminal().columns;
-  options.x_text = request.axis->text;
+std::string RenderPlots(const std::vector<std::string>& job_ids,
+                        const std::vector<std::vector<v1::StepReport>>& histories,
+                        const PlotRequest& request,
+                        const PlotOptions& options) {
   std::string out;
   for (const StepMetric* row : request.rows) {
     std::vector<PlotSeries> series;
@@ -166,8 +151,7 @@ absl::StatusOr<int> PlotJobs(Context& context,
         RenderPlot(absl::StrCat(row->option().plot(), whose, " by ", request.axis->name, mean),
                    series, options));
   }
-  WriteTerminal(out);
-  return kExitOk;
+  return out;
 }
 
 }  // namespace hearth::jobctl

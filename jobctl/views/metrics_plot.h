@@ -12,7 +12,6 @@
 #include "absl/types/span.h"
 #include "common/metrics/step_metrics.h"
 #include "hearth/v1/job.pb.h"
-#include "jobctl/commands/command_row.h"
 #include "jobctl/views/plot.h"
 
 namespace hearth::jobctl {
@@ -54,9 +53,11 @@ PlotSeries SeriesOf(const metrics::StepMetric& metric,
 // not finite stays so, and parts the line as before.
 void Smooth(int points, PlotSeries& series);
 
-// One plot per metric with one line per job, to standard output.
-absl::StatusOr<int> PlotJobs(Context& context,
-                             const std::vector<std::string>& job_ids,
-                             const PlotRequest& request);
+// One plot per metric with one line per job. `histories` has the steps of each of `job_ids`;
+// `options.x_text` is the axis' own.
+std::string RenderPlots(const std::vector<std::string>& job_ids,
+                        const std::vector<std::vector<v1::StepReport>>& histories,
+                        const PlotRequest& request,
+                        const PlotOptions& options);
 
 }  // namespace hearth::jobctl

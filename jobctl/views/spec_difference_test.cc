@@ -3,7 +3,7 @@
 
 #include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
-#include "jobctl/commands/job_actions.h"
+#include "jobctl/commands/job_file/load_job_file.h"
 #include "tests/support/common/valid_job.h"
 
 namespace hearth::jobctl {

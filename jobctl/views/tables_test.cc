@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
-#include "jobctl/commands/describe.h"
-#include "jobctl/commands/top.h"
+#include "jobctl/commands/jobs/describe.h"
+#include "jobctl/commands/workers/top.h"
 #include "jobctl/views/output.h"
 #include "tests/support/common/valid_job.h"
 

@@ -1,0 +1,39 @@
+// Reading arguments, and asking before something is lost.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace hearth::jobctl {
+
+// "90s", "10m", "48h"; empty = zero. kInvalidArgument names the option.
+absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text, std::string_view option);
+
+// Repeated key=value options to a map; kInvalidArgument names the option and the text.
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParsePairs(
+    const std::vector<std::string>& texts, std::string_view option);
+
+// Asks "`question` [y/N]" on a terminal. kCancelled: no; kFailedPrecondition: no terminal, `needs`
+// says for what --yes is missing.
+absl::Status Confirm(const std::string& question, const std::string& needs);
+
+// Whole file, or standard input for "-".
+absl::StatusOr<std::string> ReadInput(const std::string& path);
+
+// How long before `now` ("10m"), or a time ("2026-01-31 17:05:00", RFC 3339). kInvalidArgument
+// names the option.
+absl::StatusOr<absl::Time> ParseSince(const std::string& text,
+                                      absl::Time now,
+                                      std::string_view option);
+
+// On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that
+// repeating is safe.
+absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id);
+
+}  // namespace hearth::jobctl

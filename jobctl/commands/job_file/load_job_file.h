@@ -1,0 +1,28 @@
+// Job files as commands take them: with --set, and paths of this machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "hearth/v1/job_spec.pb.h"
+#include "hearth/v1/worker.pb.h"
+
+namespace hearth::jobctl {
+
+// Applies --set in order; errors begin with "--set path=value: ".
+absl::Status ApplyAssignments(const std::vector<std::string>& assignments, v1::JobSpec& spec);
+// The same to a spec with all defaults: resources.min_workers stays equal to workers if it was.
+// Other values that once followed from a changed one stay as they are.
+absl::Status ChangeStoredSpec(const std::vector<std::string>& assignments, v1::JobSpec& spec);
+
+// Reads the job file, applies --set in order, and makes paths that begin with ~ or . absolute.
+absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
+                                        const std::vector<std::string>& assignments);
+
+// What is wrong if no worker among `workers`, all that the coordinator knows, trains on `device`
+// ("cpu" or "cuda"); "" otherwise. A worker that is lost or offline counts, as it may come back.
+std::string DeviceWarning(const std::string& device, const std::vector<v1::Worker>& workers);
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,456 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/base/units.h"
+#include "common/facts/complete_spec.h"
+#include "common/io/env.h"
+#include "common/nvml/nvml.h"
+#include "common/spec/feasibility/accuracy.h"
+#include "common/spec/feasibility/feasibility.h"
+#include "common/spec/feasibility/feasibility_text.h"
+#include "common/spec/feasibility/largest.h"
+#include "common/spec/fields/idle.h"
+#include "common/spec/gpus/gpus.h"
+#include "common/spec/model/model_shape.h"
+#include "common/spec/model/presets.h"
+#include "common/spec/plan/parameter_table.h"
+#include "common/spec/plan/plan_report.h"
+#include "common/spec/resolve/resolve.h"
+#include "jobctl/commands/arguments.h"
+#include "jobctl/commands/command_row.h"
+#include "jobctl/commands/job_file/load_job_file.h"
+#include "jobctl/commands/job_file/plan_at_coordinator.h"
+#include "jobctl/commands/settings.h"
+#include "jobctl/views/feasibility_view.h"
+
+namespace hearth::jobctl {
+namespace {
+
+struct Options {
+  std::string file;
+  std::vector<std::string> assignments;
+  std::string memory;
+  int threads = 1;
+  bool verbose = false;
+  bool presets = false;
+  std::string gpu;     // a name, "all" or "here"
+  std::string tokens;  // "3e9", "3B", "20x"
+  std::string calibration;
+  std::string format = "table";
+  std::string sort = "hours";
+  bool largest = false;
+  bool smallest = false;
+  bool bytes = false;
+  bool accuracy = false;
+  bool on_coordinator = false;
+  spec::FeasibilityQuery query;
+};
+
+// Presets without a vocabulary of their own take the dataset's; their row counts this many tokens.
+constexpr int kOpenVocab = 4096;
+constexpr const char* kAllGpus = "all";
+
+absl::StatusOr<int> Presets() {
+  Table table({"NAME", "PARAMETERS", "LAYERS", "HIDDEN", "WHAT"});
+  for (const spec::Preset& preset : spec::Presets()) {
+    v1::JobSpec job_spec;
+    job_spec.mutable_model()->set_preset(std::string(preset.name));
+    if (!preset.model.has_vocab()) {
+      job_spec.mutable_model()->set_vocab(kOpenVocab);
+    }
+    std::vector<spec::FieldViolation> violations;  // of fields that a preset lacks: name, data
+    spec::Resolve(job_spec, violations);
+    HEARTH_ASSIGN_OR_RETURN(
+        const spec::ModelShape shape,
+        spec::ResolveModelShape(job_spec.model(), job_spec.data().sequence_length()));
+    table.Add(
+        {std::string(preset.name), FormatCount(static_cast<double>(spec::CountParameters(shape))),
+         absl::StrCat(shape.layers), absl::StrCat(shape.hidden), std::string(preset.comment)});
+  }
+  WriteOut(table.Render(FitColumns()));
+  return kExitOk;
+}
+
+// Puts everything that a plan needs into the job of a file, from what lies on this machine.
+absl::StatusOr<v1::JobSpec> Completed(v1::JobSpec job_spec) {
+  HEARTH_RETURN_IF_ERROR(spec::ResolveSubmitted(job_spec));
+  HEARTH_RETURN_IF_ERROR(facts::CompleteForPlan(job_spec, Env::Real()));
+  return job_spec;
+}
+
+// Memory alone, of a device of any name.
+absl::StatusOr<int> PlanMemory(const v1::JobSpec& job_spec, const Options& options) {
+  spec::PlanQuery query;
+  query.threads = options.threads;
+  query.verbose = options.verbose;
+  if (!options.memory.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const int64_t memory, ParseBytes(options.memory));
+    query.plan_bytes = spec::PlannableBytes(job_spec.resources().device(), memory,
+                                            std::max(1, job_spec.resources().workers()));
+  } else if (job_spec.batch().micro_batch_size() == 0) {
+    return absl::InvalidArgumentError(
+        "batch.micro_batch_size is auto: give a worker's memory with --memory, e.g. --memory "
+        "32GiB, or a GPU with --gpu");
+  }
+  HEARTH_ASSIGN_OR_RETURN(const spec::PlanReport report, spec::ReportPlan(job_spec, query));
+  WriteOut(report.text);
+  HEARTH_RETURN_IF_ERROR(report.fits);
+  return kExitOk;
+}
+
+// "3e9", "3B", "300M", "20x": tokens, or a multiple of the parameters.
+absl::Status ParseTokens(const std::string& text, spec::FeasibilityQuery& query) {
+  if (text.empty()) {
+    return absl::OkStatus();
+  }
+  std::string number = text;
+  double unit = 1;
+  const std::string_view units = "kMBTx";
+  const double values[] = {1e3, 1e6, 1e9, 1e12, 1};
+  const size_t at = units.find(text.back());
+  if (at != std::string_view::npos) {
+    number.pop_back();
+    unit = values[at];
+  }
+  double value = 0;
+  if (!absl::SimpleAtod(number, &value) || !std::isfinite(value) || !(value > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tokens: \"", text,
+                     "\" is neither tokens (3e9, 3B) nor a multiple of the parameters (20x)"));
+  }
+  (text.back() == 'x' ? query.tokens_per_parameter : query.tokens) = value * unit;
+  return absl::OkStatus();
+}
+
+// The first GPU of this machine; `memory_bytes` gets what NVML says of it.
+absl::StatusOr<const spec::GpuRow*> GpuHere(int64_t& memory_bytes) {
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Nvml> nvml,
+                          nvml::Nvml::Open(nvml::DefaultLibrary()));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Gpu> gpu, nvml->ByIndex(0));
+  const std::string name = gpu->info().name;
+  const spec::GpuRow* const row = spec::FindGpu(name);
+  if (row == nullptr) {
+    return absl::NotFoundError(absl::StrCat("--gpu here: ", name, " is not in configs/gpus.yaml"));
+  }
+  memory_bytes = memory_bytes > 0 ? memory_bytes : gpu->info().memory_bytes;
+  return row;
+}
+
+absl::StatusOr<std::vector<const spec::GpuRow*>> ChosenGpus(const std::string& name,
+                                                            int64_t& memory_bytes) {
+  std::vector<const spec::GpuRow*> rows;
+  if (name == kAllGpus) {
+    for (const spec::GpuRow& row : spec::Gpus()) {
+      rows.push_back(&row);
+    }
+  } else if (name == "here") {
+    HEARTH_ASSIGN_OR_RETURN(rows.emplace_back(), GpuHere(memory_bytes));
+  } else {
+    const absl::StatusOr<const spec::GpuRow*> row = spec::GpuByName(name);
+    if (!row.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--gpu: ", row.status().message()));
+    }
+    rows.push_back(*row);
+  }
+  return rows;
+}
+
+void PrintAccuracy(const spec::GpuRow& gpu, const spec::Calibration& calibration) {
+  Table table({"MODEL", "RECIPE", "HEAD", "BATCH", "TOKENS", "MICRO-BATCHES", "GPUS", "MEASURED",
+               "PLANNED", "ERROR", "W", "PLANNED-W", "FITTED"});
+  for (const spec::AccuracyRow& row : spec::Accuracy(gpu, calibration)) {
+    const spec::MeasuredRun& run = row.run;
+    table.Add({run.preset, run.recipe, run.lm_head, absl::StrCat(run.micro_batch),
+               absl::StrCat(run.sequence_length), absl::StrCat(run.micro_batches),
+               absl::StrCat(run.gpus), absl::StrFormat("%.0f", run.tok_s),
+               absl::StrFormat("%.0f", row.tok_s),
+               absl::StrFormat("%+.1f %%", 100 * row.tok_s_error),
+               run.watts > 0 ? absl::StrFormat("%.0f", run.watts) : "-",
+               run.watts > 0 ? absl::StrFormat("%.0f", row.watts) : "-", run.tuned ? "yes" : "no"});
+  }
+  WriteOut(table.Render(FitColumns()));
+  WriteOut(calibration.measured ? absl::StrCat(gpu.name, ": from ", calibration.source,
+                                               "; FITTED: the calibration was fitted to it\n")
+                                : absl::StrCat("nothing measured on ", gpu.name, "\n"));
+}
+
+// The calibration of a GPU: the file given, if it is of that GPU.
+absl::StatusOr<const spec::Calibration*> CalibrationOf(const spec::GpuRow& gpu,
+                                                       const std::string& path,
+                                                       spec::Calibration& read) {
+  if (path.empty()) {
+    return &spec::CalibrationFor(gpu);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
+  std::string name;
+  HEARTH_ASSIGN_OR_RETURN(read, spec::ParseCalibration(text, path, name));
+  return name == gpu.name ? &read : &spec::CalibrationFor(gpu);
+}
+
+void PrintPlans(const Options& options, const std::vector<spec::Feasibility>& plans) {
+  const bool one = plans.size() == 1;
+  WriteOut(options.format == "json"   ? PlanJson(plans)
+           : options.format == "md"   ? PlanMarkdown(plans, options.query)
+           : options.format == "html" ? PlanHtml(plans, options.query)
+           : one ? spec::FeasibilityText(plans.front(), options.query, options.verbose)
+                 : PlanTable(plans, options.query, FitColumns()));
+}
+
+// The smallest that can do it, by memory and then by time.
+void KeepSmallest(std::vector<spec::Feasibility>& plans) {
+  const auto can = [](const spec::Feasibility& f) {
+    return f.verdict != spec::Verdict::kNo && f.plan_only.empty();
+  };
+  const auto smallest =
+      std::min_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
+        return can(a) != can(b)                   ? can(a)
+               : a.device_bytes != b.device_bytes ? a.device_bytes < b.device_bytes
+                                                  : a.seconds < b.seconds;
+      });
+  if (smallest != plans.end() && can(*smallest)) {
+    std::swap(plans.front(), *smallest);
+    plans.resize(1);
+  }
+}
+
+absl::StatusOr<std::vector<spec::Feasibility>> JudgeHere(
+    const v1::JobSpec& job_spec,
+    const Options& options,
+    const std::vector<const spec::GpuRow*>& gpus) {
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec completed, Completed(job_spec));
+  // One for all GPUs: it makes each memory plan once.
+  spec::FeasibilityJudge judge(std::move(completed), options.query);
+  std::vector<spec::Feasibility> plans;
+  for (const spec::GpuRow* gpu : gpus) {
+    spec::Calibration read;
+    HEARTH_ASSIGN_OR_RETURN(const spec::Calibration* const calibration,
+                            CalibrationOf(*gpu, options.calibration, read));
+    HEARTH_ASSIGN_OR_RETURN(plans.emplace_back(), judge.Judge(*gpu, *calibration));
+  }
+  return plans;
+}
+
+// What an error says of a path that this machine does not have.
+bool IsAboutPaths(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+}
+
+// At the coordinator if that is asked for, or if the job's paths are not here and it has them.
+absl::StatusOr<std::vector<spec::Feasibility>> Judge(Context& context,
+                                                     const v1::JobSpec& job_spec,
+                                                     const Options& options,
+                                                     const std::vector<const spec::GpuRow*>& gpus) {
+  std::vector<std::string> names;
+  for (const spec::GpuRow* gpu : gpus) {
+    names.push_back(gpu->name);
+  }
+  if (options.on_coordinator) {
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    return JudgeAtCoordinator(*client, job_spec, names, options.query);
+  }
+  absl::StatusOr<std::vector<spec::Feasibility>> here = JudgeHere(job_spec, options, gpus);
+  if (here.ok() || !IsAboutPaths(here.status()) || !options.calibration.empty()) {
+    return here;
+  }
+  const absl::StatusOr<Client*> client = context.client();
+  if (!client.ok()) {
+    return here;
+  }
+  absl::StatusOr<std::vector<spec::Feasibility>> there =
+      JudgeAtCoordinator(**client, job_spec, names, options.query);
+  return absl::IsUnavailable(there.status()) || IsRefusedCaller(there.status()) ? here : there;
+}
+
+absl::StatusOr<int> PlanGpus(Context& context, const v1::JobSpec& job_spec, Options options) {
+  HEARTH_RETURN_IF_ERROR(ParseTokens(options.tokens, options.query));
+  HEARTH_RETURN_IF_ERROR(spec::CheckQuery(options.query));
+  if (!options.memory.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(options.query.memory_bytes, ParseBytes(options.memory));
+  }
+  const std::string name = options.smallest ? kAllGpus : options.gpu;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> gpus,
+                          ChosenGpus(name, options.query.memory_bytes));
+  HEARTH_ASSIGN_OR_RETURN(std::vector<spec::Feasibility> plans,
+                          Judge(context, job_spec, options, gpus));
+  SortPlans(options.sort, plans);
+  if (options.smallest) {
+    KeepSmallest(plans);
+  }
+  PrintPlans(options, plans);
+  const bool any = std::any_of(plans.begin(), plans.end(), [](const spec::Feasibility& f) {
+    return f.verdict != spec::Verdict::kNo;
+  });
+  return any ? kExitOk : kExitDoesNotFit;
+}
+
+absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_spec, const Options& options) {
+  int64_t ignored = 0;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> rows,
+                          ChosenGpus(options.gpu.empty() ? kAllGpus : options.gpu, ignored));
+  int64_t most = 0;
+  for (const spec::GpuRow* gpu : rows) {
+    most = std::max(most, gpu->memory_bytes());
+  }
+  const int gpus =
+      options.query.gpus > 0 ? options.query.gpus : std::max(1, job_spec.resources().workers());
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<spec::FormatFamily> families,
+                          spec::FamiliesOf(job_spec, gpus, most));
+  WriteOut(rows.size() == 1 ? LargestOfGpu(families, *rows.front(), gpus, FitColumns())
+                            : LargestTable(families, rows, gpus, FitColumns()));
+  return kExitOk;
+}
+
+// The errors of plans: for the runs of calibrations, or for the jobs that ended at the coordinator.
+absl::StatusOr<int> PlanAccuracy(Context& context, const Options& options) {
+  int64_t ignored = 0;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> gpus,
+                          ChosenGpus(options.gpu.empty() ? kAllGpus : options.gpu, ignored));
+  if (options.on_coordinator) {
+    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+    HEARTH_ASSIGN_OR_RETURN(
+        const std::string table,
+        AccuracyOfEndedJobs(*client, gpus.size() == 1 ? gpus.front()->name : "", FitColumns()));
+    WriteOut(table);
+    return kExitOk;
+  }
+  for (const spec::GpuRow* gpu : gpus) {
+    spec::Calibration read;
+    HEARTH_ASSIGN_OR_RETURN(const spec::Calibration* const calibration,
+                            CalibrationOf(*gpu, options.calibration, read));
+    if (gpus.size() == 1 || !calibration->runs.empty()) {
+      PrintAccuracy(*gpu, *calibration);
+    }
+  }
+  return kExitOk;
+}
+
+absl::StatusOr<int> Run(Context& context, Options options) {
+  if (options.presets) {
+    return Presets();
+  }
+  if (options.bytes) {
+    WriteOut(spec::StateFormatsText());
+    return kExitOk;
+  }
+  if (options.accuracy) {
+    return PlanAccuracy(context, options);
+  }
+  spec::Prices& prices = options.query.prices;
+  prices.per_kwh = prices.per_kwh == 0 ? context.prices.per_kwh : prices.per_kwh;
+  prices.per_gpu_hour =
+      prices.per_gpu_hour == 0 ? context.prices.per_gpu_hour : prices.per_gpu_hour;
+  prices.currency = context.prices.currency;
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec,
+                          LoadJobFile(options.file, options.assignments));
+  if (!options.largest && (!options.gpu.empty() || options.smallest)) {
+    return PlanGpus(context, job_spec, std::move(options));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec completed, Completed(job_spec));
+  return options.largest ? PlanLargest(completed, options) : PlanMemory(completed, options);
+}
+
+// What is asked beside the job file. Returns the options that say nothing without a GPU.
+std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
+  app.add_option("--gpu", options.gpu,
+                 "Time, energy and cost too: a GPU of configs/gpus.yaml, all, or here (NVML); exit "
+                 "status 3 = NO");
+  app.add_flag("--largest", options.largest,
+               "The largest model of the job's family on every GPU, or on that of --gpu");
+  app.add_flag("--smallest", options.smallest, "The smallest GPU that trains the job");
+  app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--calibration", options.calibration,
+                 "File of hearth-trainer bench --calibrate, instead of the shipped one");
+  app.add_flag("--on-coordinator", options.on_coordinator,
+               "The coordinator plans: with what its workers see in the job's paths, and what jobs "
+               "there have measured. So does --coordinator or --context");
+  spec::FeasibilityQuery& query = options.query;
+  return {
+      app.add_option("--tokens", options.tokens,
+                     "Tokens to train on: 3e9, 3B, or 20x the parameters (default: train.steps)"),
+      app.add_option("--tok-s", query.wanted_tok_s,
+                     "Wanted tokens/s: says whether the GPU can reach it"),
+      app.add_option("--price-kwh", query.prices.per_kwh, "Price of a kWh"),
+      app.add_option("--price-hour", query.prices.per_gpu_hour, "Price of a GPU's hour, rented"),
+      app.add_option("--card-price", query.card_price,
+                     "Price of a GPU, bought (default: the list price)"),
+      app.add_option("--lifetime", query.lifetime_hours, "Hours that a bought GPU serves, above 0"),
+      app.add_option("--mtbf", query.mtbf_hours, "Hours of one GPU between failures; 0 = none"),
+      app.add_option("--restart", query.restart_seconds, "Seconds from a failure to the next step"),
+      app.add_option("--checkpoint", query.checkpoint_seconds,
+                     "Seconds that a checkpoint stops training for"),
+      app.add_option("--sort", options.sort, "With --gpu all: hours (default), cost, memory, name")
+          ->check(CLI::IsMember({"hours", "cost", "memory", "name"})),
+      app.add_option("-o,--output", options.format, "With --gpu: table (default), json, md, html")
+          ->check(CLI::IsMember({"table", "json", "md", "html"})),
+  };
+}
+
+// Options that would be read by nobody are refused.
+absl::Status CheckQuestions(const Options& options,
+                            const std::vector<const CLI::Option*>& about_gpus) {
+  const bool judged = (!options.gpu.empty() || options.smallest) && !options.largest;
+  if (options.on_coordinator && (!options.calibration.empty() || !(judged || options.accuracy))) {
+    return absl::InvalidArgumentError(
+        options.calibration.empty()
+            ? "--on-coordinator goes with --gpu, --smallest and --accuracy"
+            : "--calibration is a file of this machine: leave --on-coordinator out");
+  }
+  if (!options.gpu.empty() || options.smallest || options.accuracy) {
+    return absl::OkStatus();
+  }
+  for (const CLI::Option* const option : about_gpus) {
+    if (option->count() > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(option->get_name(), " asks about a GPU: give --gpu NAME, all or here"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Action SetupPlan(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::Option* file =
+      app.add_option("-f,--file,file", options->file, "Job file (YAML), - for standard input");
+  app.add_option("--set", options->assignments, "Override a field: path=value, repeatable")
+      ->allow_extra_args(false);
+  app.add_option(
+      "--memory", options->memory,
+      "Memory of a worker's device, e.g. 32GiB: does the job fit, and micro_batch_size: auto");
+  app.add_option("--threads", options->threads, "CPU threads per rank")->check(CLI::PositiveNumber);
+  app.add_flag("--verbose", options->verbose, "A line per buffer; with --gpu one per product");
+  const std::vector<const CLI::Option*> about_gpus = AddQuestions(app, *options);
+  CLI::Option* presets =
+      app.add_flag("--presets", options->presets, "List the model presets instead");
+  file->excludes(presets);
+  app.add_flag("--bytes", options->bytes, "Bytes a parameter by the formats of its state instead");
+  app.add_flag("--accuracy", options->accuracy, "How far plans are from what was measured instead");
+  return [&app, options, about_gpus](Context& context) -> absl::StatusOr<int> {
+    if (context.format == OutputFormat::kJson) {  // given before the command
+      options->format = "json";
+    }
+    const bool may = options->calibration.empty() && !options->largest &&
+                     (!options->gpu.empty() || options->smallest || options->accuracy);
+    options->on_coordinator =
+        options->on_coordinator || (may && NamesCoordinator(*app.get_parent()));
+    const bool needs_file = !options->presets && !options->bytes && !options->accuracy;
+    if (needs_file && options->file.empty()) {
+      return absl::InvalidArgumentError("give a job file, --presets, --bytes or --accuracy");
+    }
+    HEARTH_RETURN_IF_ERROR(CheckQuestions(*options, about_gpus));
+    return Run(context, *options);
+  };
+}
+
+}  // namespace hearth::jobctl

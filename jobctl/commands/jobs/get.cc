@@ -1,0 +1,76 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "common/base/status_macros.h"
+#include "common/config/config.h"
+#include "jobctl/client/history.h"
+#include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/report/cost.h"
+#include "jobctl/views/columns.h"
+
+namespace hearth::jobctl {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> job_ids;
+  bool spec = false;
+  std::string columns;
+};
+
+absl::StatusOr<int> Run(Context& context, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<JobColumn> columns, ParseJobColumns(options.columns));
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  v1::ListJobsResponse all;
+  for (const std::string& job_id : options.job_ids) {
+    v1::GetJobRequest request;
+    request.set_job_id(job_id);
+    HEARTH_ASSIGN_OR_RETURN(*all.add_jobs(), client->Call<v1::Job>(request));
+  }
+  const std::vector<v1::Job> jobs(all.jobs().begin(), all.jobs().end());
+  const v1::Job& job = jobs.front();
+  if (options.spec) {
+    WriteOut(config::ToYaml(job.spec()));
+    return kExitOk;
+  }
+  if (PrintColumns(context.format, columns, jobs)) {
+    return kExitOk;
+  }
+  if (jobs.size() > 1) {
+    HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, jobs, all));
+    return kExitOk;
+  }
+  std::vector<ExtraCell> extra;
+  const bool table =
+      context.format == OutputFormat::kTable || context.format == OutputFormat::kWide;
+  if (table && HasUsage(job, context.prices)) {
+    HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(*client, job.job_id()));
+    extra = UsageCells(UsageOf(job, history, context.prices), context.prices.currency);
+  }
+  HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, jobs, job, extra));
+  return kExitOk;
+}
+
+}  // namespace
+
+Action SetupGet(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  AddJobs(app, options->job_ids);
+  app.add_flag("--spec", options->spec,
+               "Print the job file with all defaults, in the form that submit takes (one job)");
+  app.add_option(
+      "--columns", options->columns,
+      "Show these fields of jobs and job files, e.g. job_id,step,optimizer.lr,labels.team");
+  return [options](Context& context) -> absl::StatusOr<int> {
+    if (options->spec && options->job_ids.size() > 1) {
+      WriteErr("error: --spec is for one job\n");
+      return kExitUsage;
+    }
+    return Run(context, *options);
+  };
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,36 @@
+#include "jobctl/commands/jobs/job_actions.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "jobctl/commands/command_context.h"
+
+namespace hearth::jobctl {
+
+void AddJobs(CLI::App& app, std::vector<std::string>& job_ids) {
+  app.add_option("job", job_ids, "Job ids, or the beginnings of some")->required();
+}
+
+void AddRequestId(CLI::App& app, JobTargets& targets) {
+  app.add_option("--request-id", targets.request_id,
+                 "UUID that makes repeating this command harmless (default: a new one)");
+}
+
+absl::StatusOr<int> ForEachJob(const std::vector<std::string>& job_ids,
+                               const std::function<absl::Status(const std::string&)>& change) {
+  int code = kExitOk;
+  for (const std::string& job_id : job_ids) {
+    const absl::Status changed = change(job_id);
+    if (changed.ok()) {
+      continue;
+    }
+    if (job_ids.size() == 1 || IsRefusedCaller(changed)) {
+      return changed;
+    }
+    WriteErr(absl::StrCat("error: job/", job_id, ": ", changed.message(), "\n"));
+    code = kExitError;
+  }
+  return code;
+}
+
+}  // namespace hearth::jobctl

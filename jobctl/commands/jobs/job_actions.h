@@ -1,0 +1,60 @@
+// Changing several jobs with one command.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "hearth/v1/job.pb.h"
+#include "hearth/v1/worker.pb.h"
+#include "jobctl/commands/arguments.h"
+#include "jobctl/commands/command_context.h"
+
+namespace hearth::jobctl {
+
+// The jobs that a command changes.
+struct JobTargets {
+  std::vector<std::string> job_ids;
+  std::string request_id;  // that of an earlier try, as SafeToRetry advises; "" = new ones
+};
+
+// The required argument JOB..., and --request-id for calls that have one.
+void AddJobs(CLI::App& app, std::vector<std::string>& job_ids);
+void AddRequestId(CLI::App& app, JobTargets& targets);
+
+// Calls `change` with each id, in order. With one id its error is the result. With several, each
+// error is told and the others go on; the result is then kExitError. A caller that the coordinator
+// refuses ends it at once.
+absl::StatusOr<int> ForEachJob(const std::vector<std::string>& job_ids,
+                               const std::function<absl::Status(const std::string&)>& change);
+
+// Sends `request` for each of the jobs and prints "job/ID" with `what`, which says what the call
+// did by the job that it returned.
+template <typename Request>
+absl::StatusOr<int> ChangeJobs(Context& context,
+                               const JobTargets& targets,
+                               Request request,
+                               const std::function<std::string(const v1::Job&)>& what) {
+  if (targets.job_ids.size() > 1 && !targets.request_id.empty()) {
+    WriteErr("error: --request-id is for one job\n");
+    return kExitUsage;
+  }
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  return ForEachJob(targets.job_ids, [&](const std::string& job_id) {
+    request.set_job_id(job_id);
+    request.set_request_id(targets.request_id.empty() ? RandomUuid() : targets.request_id);
+    const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
+    return job.ok() ? PrintMutation(context.format, context.quiet, "job/" + job->job_id(),
+                                    what(*job), *job)
+                    : SafeToRetry(job.status(), request.request_id());
+  });
+}
+
+}  // namespace hearth::jobctl

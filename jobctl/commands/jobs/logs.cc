@@ -1,0 +1,161 @@
+#include "jobctl/commands/jobs/logs.h"
+
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/time/clock.h"
+#include "jobctl/client/interrupt.h"
+#include "jobctl/client/retry.h"
+#include "jobctl/commands/arguments.h"
+#include "jobctl/commands/command_row.h"
+#include "nlohmann/json.hpp"
+
+namespace hearth::jobctl {
+namespace {
+
+struct Options {
+  std::string job_id;
+  bool follow = false;
+  bool timestamps = false;
+  int tail = 0;
+  int rank = -1;
+  int64_t epoch = 0;  // 0 = all
+  std::string since;
+  std::string grep;
+};
+
+std::string Render(const Context& context, const Options& options, const v1::LogLine& line) {
+  return context.format == OutputFormat::kJson
+             ? LogLineJson(options.job_id, line)
+             : LogLineText(options.job_id, line, options.timestamps);
+}
+
+absl::StatusOr<int> Run(Context& context, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(
+      const LogFilter filter,
+      LogFilter::Make(options.since, options.grep, Clock::Real().Now(), options.epoch));
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  OnInterrupt([client] { client->CancelStreams(); });
+  v1::StreamLogsRequest request;
+  request.set_job_id(options.job_id);
+  request.set_follow(options.follow);
+  request.set_tail(options.tail);
+  if (options.rank >= 0) {
+    request.set_rank(options.rank);
+  }
+  const auto once = [&](const std::function<void()>& progressed) {
+    return client->StreamLogs(request, [&](const v1::StreamLogsResponse& response) {
+      progressed();
+      if (response.lines_size() > 0) {  // from there, should the stream break
+        request.set_cursor(response.lines(response.lines_size() - 1).cursor());
+        request.set_tail(0);
+      }
+      if (response.dropped() > 0) {
+        WriteErr(absl::StrCat("... ", response.dropped(), " lines dropped by the log bound\n"));
+      }
+      std::string out;
+      for (const v1::LogLine& line : response.lines()) {
+        out += filter.Wants(line) ? Render(context, options, line) : "";
+      }
+      WriteOut(out);
+      return true;
+    });
+  };
+  if (options.follow) {  // says at once that there is no such job, or no coordinator
+    v1::GetJobRequest get;
+    get.set_job_id(options.job_id);
+    HEARTH_RETURN_IF_ERROR(client->Call<v1::Job>(get).status());
+  }
+  const absl::Status status = options.follow ? RetryStream(once) : once([] {});
+  if (Interrupted()) {
+    if (options.follow) {
+      SayDetached("logs -f", options.job_id);
+    }
+    return kExitOk;
+  }
+  HEARTH_RETURN_IF_ERROR(status);
+  return kExitOk;
+}
+
+}  // namespace
+
+absl::StatusOr<LogFilter> LogFilter::Make(const std::string& since,
+                                          const std::string& grep,
+                                          absl::Time now,
+                                          int64_t epoch) {
+  LogFilter filter;
+  filter.epoch_ = epoch;
+  if (!since.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(filter.since_, ParseSince(since, now, "--since"));
+  }
+  if (!grep.empty()) {
+    RE2::Options quiet;
+    quiet.set_log_errors(false);
+    filter.grep_ = std::make_unique<RE2>(grep, quiet);
+    if (!filter.grep_->ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--grep ", grep, ": ", filter.grep_->error()));
+    }
+  }
+  return filter;
+}
+
+bool LogFilter::Wants(const v1::LogLine& line) const {
+  return TimeOf(line.time()) >= since_ && (epoch_ == 0 || line.epoch() == epoch_) &&
+         (grep_ == nullptr || RE2::PartialMatch(line.text(), *grep_));
+}
+
+std::string LogLineText(const std::string& job_id, const v1::LogLine& line, bool timestamps) {
+  const std::string text = absl::StrFormat(
+      "%s[%s e%d r%d %s] %s", timestamps ? absl::StrCat(TimeText(line.time()), " ") : "", job_id,
+      line.epoch(), line.rank(), line.level(), line.text());
+  return EscapeControl(text, /*keep_lines=*/false) + "\n";
+}
+
+std::string LogLineJson(const std::string& job_id, const v1::LogLine& line) {
+  const nlohmann::ordered_json json = {
+      {"time", absl::FormatTime(absl::RFC3339_full, TimeOf(line.time()), absl::UTCTimeZone())},
+      {"job_id", job_id},
+      {"epoch", line.epoch()},
+      {"rank", line.rank()},
+      {"level", line.level()},
+      {"text", line.text()},
+      {"cursor", line.cursor()}};
+  // Bytes that are not UTF-8 must not end the command.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Action SetupLogs(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("job", options->job_id, "Job id")->required();
+  app.add_flag("-f,--follow", options->follow, "Continue with new lines until the job ends");
+  app.add_flag("--timestamps", options->timestamps, "Put the time before each line");
+  app.add_option("--tail", options->tail, "Start with the last N lines")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--epoch", options->epoch,
+                 "Only this gang start, from 1; with --tail, only those among the last N lines")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--rank", options->rank, "Only this rank")->check(CLI::NonNegativeNumber);
+  // Checked while the command line is parsed, so that an invalid value is wrong usage (exit code
+  // 2).
+  app.add_option("--since", options->since,
+                 "Only lines written since: how long ago (10m), or a time (2026-01-31 17:05:00)")
+      ->check([](const std::string& since) {
+        const absl::Status status = LogFilter::Make(since, "", Clock::Real().Now()).status();
+        return std::string(absl::StripPrefix(status.message(), "--since "));
+      });
+  app.add_option("--grep", options->grep,
+                 "Only lines whose text matches this regular expression (RE2); with --tail, only "
+                 "those among the last N")
+      ->check([](const std::string& grep) {
+        const absl::Status status = LogFilter::Make("", grep, Clock::Real().Now()).status();
+        return std::string(absl::StripPrefix(status.message(), "--grep "));
+      });
+  return [options](Context& context) { return Run(context, *options); };
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/metrics/step_metrics.h"
+#include "google/protobuf/util/json_util.h"
+#include "jobctl/client/history.h"
+#include "jobctl/client/interrupt.h"
+#include "jobctl/client/retry.h"
+#include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/tensorboard_export.h"
+#include "jobctl/views/metrics_plot.h"
+#include "jobctl/views/terminal.h"
+
+namespace hearth::jobctl {
+namespace {
+
+using metrics::StepMetric;
+
+struct Options {
+  std::vector<std::string> job_ids;
+  std::string plot;  // names of metrics; empty = numbers
+  std::string axis = "step";
+  int smooth = 1;
+  std::string tensorboard;  // a folder; empty = none
+  std::string format;       // csv, or empty for the global -o
+  int64_t from_step = 1;
+  bool follow = false;
+};
+
+// The rows of a step's numbers that have a column, of the table alone or of the CSV.
+std::vector<const StepMetric*> Columns(bool of_table) {
+  std::vector<const StepMetric*> columns;
+  for (const StepMetric& row : metrics::StepMetrics()) {
+    const v1::Metric::Column column = row.option().column();
+    if (column == v1::Metric::TABLE || (column == v1::Metric::CSV && !of_table)) {
+      columns.push_back(&row);
+    }
+  }
+  return columns;
+}
+
+std::vector<std::string> Names(const std::vector<const StepMetric*>& columns) {
+  std::vector<std::string> names;
+  for (const StepMetric* column : columns) {
+    names.push_back(column->field());
+  }
+  return names;
+}
+
+std::vector<std::string> Cells(const std::vector<const StepMetric*>& columns,
+                               const v1::StepReport& report) {
+  std::vector<std::string> cells;
+  for (const StepMetric* column : columns) {
+    cells.push_back(column->Text(report));
+  }
+  return cells;
+}
+
+// Streams CSV or JSON lines; collects rows for the table.
+absl::StatusOr<int> Run(Context& context, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  OnInterrupt([client] { client->CancelStreams(); });
+  const bool csv = options.format == "csv";
+  const bool json = !csv && context.format == OutputFormat::kJson;
+  const std::vector<const StepMetric*> columns = Columns(/*of_table=*/!csv);
+  Table table(Names(columns));
+  if (csv) {
+    WriteOut(absl::StrJoin(Names(columns), ",") + "\n");
+  }
+  v1::StreamMetricsRequest request;
+  request.set_job_id(options.job_ids.front());
+  request.set_from_step(options.from_step);
+  request.set_follow(options.follow);
+  const auto once = [&](const std::function<void()>& progressed) {
+    return client->StreamMetrics(request, [&](const v1::StreamMetricsResponse& response) {
+      progressed();
+      for (const v1::MetricRecord& record : response.records()) {
+        request.set_cursor(record.cursor());  // from there, should the stream break
+        if (json) {
+          std::string line;
+          (void)google::protobuf::util::MessageToJsonString(record, &line);
+          WriteOut(line + "\n");
+        } else if (record.has_step() && csv) {
+          WriteOut(absl::StrJoin(Cells(columns, record.step()), ",") + "\n");
+        } else if (record.has_step()) {
+          table.Add(Cells(columns, record.step()));
+        }
+      }
+      return true;
+    });
+  };
+  if (options.follow) {  // says at once that there is no such job, or no coordinator
+    v1::GetJobRequest get;
+    get.set_job_id(options.job_ids.front());
+    HEARTH_RETURN_IF_ERROR(client->Call<v1::Job>(get).status());
+  }
+  const absl::Status status = options.follow ? RetryStream(once) : once([] {});
+  if (!status.ok() && !Interrupted()) {
+    return status;
+  }
+  if (options.follow && Interrupted()) {
+    SayDetached("metrics -f", request.job_id());
+  }
+  if (!csv && !json) {
+    WriteOut(table.Render(FitColumns()));
+  }
+  return kExitOk;
+}
+
+std::vector<std::string> AxisNames() {
+  std::vector<std::string> names;
+  for (const PlotAxis& axis : PlotAxes()) {
+    names.emplace_back(axis.name);
+  }
+  return names;
+}
+
+absl::StatusOr<int> Plot(Context& context,
+                         const std::vector<std::string>& job_ids,
+                         const PlotRequest& request) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  OnInterrupt([client] { client->CancelStreams(); });
+  std::vector<std::vector<v1::StepReport>> histories;
+  for (const std::string& job_id : job_ids) {
+    HEARTH_ASSIGN_OR_RETURN(History history, LoadHistory(*client, job_id));
+    std::erase_if(history.steps, [&request](const v1::StepReport& step) {
+      return step.step() < request.from_step;
+    });
+    histories.push_back(std::move(history.steps));
+  }
+  PlotOptions options;
+  options.color = ColorWanted() && !context.no_color;
+  options.utf8 = !IsTerminal() || Utf8Locale();  // files and pipes are read elsewhere
+  options.width = SizeOfTerminal().columns;
+  options.x_text = request.axis->text;
+  WriteTerminal(RenderPlots(job_ids, histories, request, options));
+  return kExitOk;
+}
+
+}  // namespace
+
+Action SetupMetrics(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("job", options->job_ids, "Job id; several with --plot and --tensorboard")
+      ->required();
+  CLI::Option* const plot = app.add_option(
+      "--plot", options->plot, "Draw these, e.g. loss,tok_s; several jobs share a plot");
+  app.add_option("--x", options->axis,
+                 absl::StrCat("With --plot, draw by ", PlotAxisNames(", "),
+                              " (since the job's first step)"))
+      ->needs(plot)
+      ->check(CLI::IsMember(AxisNames()))
+      ->capture_default_str();
+  app.add_option("--smooth", options->smooth, "With --plot, draw the mean of this many points")
+      ->needs(plot)
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  CLI::Option* const from =
+      app.add_option("--from-step", options->from_step, "First step")->capture_default_str();
+  app.add_flag("-f,--follow", options->follow,
+               "Continue with new steps until the job ends (csv, json, --tensorboard)");
+  CLI::Option* const output = app.add_option("-o,--output", options->format, "table, csv, json")
+                                  ->check(CLI::IsMember({"table", "csv", "json"}));
+  app.add_option("--tensorboard", options->tensorboard,
+                 "Write TensorBoard's event files to DIR/JOB, with the job file for HPARAMS")
+      ->type_name("DIR")
+      ->excludes(plot)
+      ->excludes(from)
+      ->excludes(output);
+  return [options](Context& context) -> absl::StatusOr<int> {
+    const auto usage = [](std::string_view text) {
+      WriteErr(absl::StrCat("error: ", std::string(text), "\n"));
+      return kExitUsage;
+    };
+    if (options->format == "json") {
+      context.format = OutputFormat::kJson;
+    }
+    if (!options->tensorboard.empty()) {
+      if (options->follow && options->job_ids.size() > 1) {
+        return usage("--tensorboard takes one job with --follow");
+      }
+      return WriteTensorBoard(context, options->job_ids, options->tensorboard, options->follow);
+    }
+    if (options->plot.empty()) {
+      return options->job_ids.size() == 1 ? Run(context, *options)
+                                          : usage("several jobs need --plot or --tensorboard");
+    }
+    if (options->follow || options->format == "csv" || context.format != OutputFormat::kTable) {
+      return usage("--plot cannot be combined with --follow or --output");
+    }
+    const auto rows = ParsePlotMetrics(options->plot);
+    if (!rows.ok()) {
+      return usage({rows.status().message().data(), rows.status().message().size()});
+    }
+    return Plot(context, options->job_ids,
+                {*rows, options->from_step, FindPlotAxis(options->axis), options->smooth});
+  };
+}
+
+}  // namespace hearth::jobctl

@@ -1,0 +1,60 @@
+// A job again, as a new one.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "jobctl/commands/arguments.h"
+#include "jobctl/commands/command_row.h"
+#include "jobctl/commands/job_file/load_job_file.h"
+
+namespace hearth::jobctl {
+namespace {
+
+struct Options {
+  std::string job;
+  std::vector<std::string> assignments;
+  std::string job_id;
+  std::string request_id;
+};
+
+absl::StatusOr<int> Run(Context& context, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  v1::GetJobRequest get;
+  get.set_job_id(options.job);
+  HEARTH_ASSIGN_OR_RETURN(const v1::Job old, client->Call<v1::Job>(get));
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = old.spec();
+  HEARTH_RETURN_IF_ERROR(ChangeStoredSpec(options.assignments, *request.mutable_spec()));
+  request.set_job_id(options.job_id);
+  request.set_request_id(options.request_id.empty() ? RandomUuid() : options.request_id);
+  const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
+  if (!job.ok()) {
+    return SafeToRetry(job.status(), request.request_id());
+  }
+  for (const std::string& warning : job->warnings()) {
+    WriteErr(absl::StrCat("warning: ", warning, "\n"));
+  }
+  HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                       absl::StrCat("job/", job->job_id()), "submitted", *job));
+  return kExitOk;
+}
+
+}  // namespace
+
+Action SetupRerun(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("job", options->job, "Job id")->required();
+  app.add_option("--set", options->assignments,
+                 "Override a field: path=value, repeatable; null takes its default again")
+      ->allow_extra_args(false);
+  app.add_option("--job-id", options->job_id, "Id of the new job (default: made from its name)");
+  app.add_option("--request-id", options->request_id,
+                 "UUID that makes repeating this command harmless (default: a new one)");
+  return [options](Context& context) { return Run(context, *options); };
+}
+
+}  // namespace hearth::jobctl
