@@ -67,6 +67,19 @@ Truth TaskTrains(const v1::JobSpec& job_spec) {
   return FromBool(Trains(job_spec));
 }
 
+Truth TaskEvaluates(const v1::JobSpec& job_spec) {
+  return FromBool(!Trains(job_spec));
+}
+
+// A call may ask for such a thing, a job file may not.
+Truth OnRequest(const v1::JobSpec&) {
+  return Truth::kNo;
+}
+
+std::string TaskText(const v1::JobSpec& job_spec) {
+  return Text("task is ", job_spec.task());
+}
+
 std::string RecipeText(const v1::JobSpec& job_spec) {
   return Text("precision.recipe is ", ValueText(job_spec, "precision.recipe").value_or("not set"));
 }
@@ -79,8 +92,10 @@ struct Predicate {
 };
 
 const Predicate kPredicates[] = {
-    {"trains", TaskTrains, "with a task that trains",
-     [](const v1::JobSpec& job_spec) { return Text("task is ", job_spec.task()); }},
+    {"trains", TaskTrains, "with a task that trains", TaskText},
+    {"evaluates", TaskEvaluates, "with task eval", TaskText},
+    {"on_request", OnRequest, "on request (jobctl sample)",
+     [](const v1::JobSpec&) { return std::string("it is in a job file"); }},
     {"quantised", Quantised, "with a quantised recipe", RecipeText},
     {"can_be_emulated", CanBeEmulated, "with a recipe that a device may emulate", RecipeText},
     {"can_fall_back", CanFallBack, "with precision.fallback",
@@ -91,7 +106,7 @@ const Predicate kPredicates[] = {
      [](const v1::JobSpec&) { return std::string("there is one dataset and no model.from"); }},
 };
 
-enum class Op { kPredicate, kIs, kIsNot, kMore, kSet, kUnset, kHas };
+enum class Op { kPredicate, kIs, kIsNot, kMore, kSet, kUnset, kHas, kEntries };
 
 struct Term {
   Op op = Op::kPredicate;
@@ -114,6 +129,9 @@ Term ParseTerm(std::string_view text) {
                  Text("a row's condition names ", words[2], ", which no recipe has").c_str());
     return {Op::kHas, words[0], {words[2]}};
   }
+  if (words[0] == "list") {
+    return {Op::kEntries, "", {words[2]}};
+  }
   const Op op = words[1] == ">" ? Op::kMore : (words[1] == "!=" ? Op::kIsNot : Op::kIs);
   return {op, words[0], absl::StrSplit(words[2], '|')};
 }
@@ -130,26 +148,80 @@ const Predicate& FindPredicate(const std::string& name) {
   return kPredicates[0];
 }
 
-bool IsSet(const v1::JobSpec& job_spec, const std::string& path) {
-  const Place place = FindPlace(job_spec, path);
+// What a condition is about.
+struct Subject {
+  const v1::JobSpec& job_spec;
+  const ListEntry* entry = nullptr;
+};
+
+const ListEntry& EntryOf(const Subject& subject) {
+  HEARTH_CHECK(subject.entry != nullptr, "a row's condition is about a list's entry outside one");
+  return *subject.entry;
+}
+
+Place Find(const Subject& subject, const std::string& path) {
+  Place place;
+  if (path.front() == '.') {
+    place.message = EntryOf(subject).message;
+    place.field = place.message->GetDescriptor()->FindFieldByName(path.substr(1));
+  } else {
+    place = FindPlace(subject.job_spec, path);
+  }
   HEARTH_CHECK(place.field != nullptr,
                Text("a row's condition names ", path, ", which is no field").c_str());
+  return place;
+}
+
+// ValueText of what `place` has.
+std::optional<std::string> TextOf(const Place& place) {
+  if (place.message == nullptr ||
+      !place.message->GetReflection()->HasField(*place.message, place.field)) {
+    const std::string& text = RowOf(*place.field).default_value();
+    return text.empty() ? std::nullopt : std::optional<std::string>(text);
+  }
+  const Message& message = *place.message;
+  const auto& reflection = *message.GetReflection();
+  switch (place.field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return Text(reflection.GetInt32(message, place.field));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return Text(reflection.GetInt64(message, place.field));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Text(reflection.GetDouble(message, place.field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, place.field) ? "true" : "false";
+    default:
+      return reflection.GetString(message, place.field);
+  }
+}
+
+bool IsSet(const Place& place) {
   if (place.message == nullptr) {
     return false;
   }
   const auto& reflection = *place.message->GetReflection();
-  return place.field->is_repeated() ? reflection.FieldSize(*place.message, place.field) > 0
-                                    : reflection.HasField(*place.message, place.field);
+  if (place.field->is_repeated()) {
+    return reflection.FieldSize(*place.message, place.field) > 0;
+  }
+  return reflection.HasField(*place.message, place.field) &&
+         (place.field->cpp_type() != FieldDescriptor::CPPTYPE_STRING ||
+          !reflection.GetString(*place.message, place.field).empty());
 }
 
-Truth EvaluateTerm(const Term& term, const v1::JobSpec& job_spec) {
+Truth EvaluateTerm(const Term& term, const Subject& subject) {
   if (term.op == Op::kPredicate) {
-    return FindPredicate(term.subject).holds(job_spec);
+    return FindPredicate(term.subject).holds(subject.job_spec);
   }
+  if (term.op == Op::kEntries) {
+    int bound = 0;
+    HEARTH_CHECK(absl::SimpleAtoi(term.operand[0], &bound), "a row's condition counts entries");
+    return FromBool(EntryOf(subject).entries > bound);
+  }
+  const Place place = Find(subject, term.subject);
   if (term.op == Op::kSet || term.op == Op::kUnset) {
-    return FromBool(IsSet(job_spec, term.subject) == (term.op == Op::kSet));
+    return FromBool(IsSet(place) == (term.op == Op::kSet));
   }
-  const std::optional<std::string> value = ValueText(job_spec, term.subject);
+  const std::optional<std::string> value = TextOf(place);
   if (!value.has_value()) {
     return Truth::kUnknown;
   }
@@ -169,40 +241,49 @@ Truth EvaluateTerm(const Term& term, const v1::JobSpec& job_spec) {
   return FromBool(listed == (term.op == Op::kIs));
 }
 
+// A path as errors show it: of an entry's own field its name.
+std::string PathText(const Term& term) {
+  return term.subject.front() == '.' ? term.subject.substr(1) : term.subject;
+}
+
 std::string NeedsText(const Term& term) {
   switch (term.op) {
     case Op::kPredicate:
       return std::string(FindPredicate(term.subject).needs);
     case Op::kSet:
-      return "with " + term.subject;
+      return "with " + PathText(term);
     case Op::kUnset:
-      return "without " + term.subject;
+      return "without " + PathText(term);
     case Op::kMore:
-      return Text("with ", term.subject, " > ", term.operand[0]);
+      return Text("with ", PathText(term), " > ", term.operand[0]);
     case Op::kHas: {
       const std::vector<std::string_view> names = RecipesWith(term.operand[0]);
-      return Text("with ", term.subject, ' ',
+      return Text("with ", PathText(term), ' ',
                   absl::StrJoin(std::vector<std::string>(names.begin(), names.end()), " or "));
     }
     case Op::kIsNot:
-      return Text("with ", term.subject, " other than ", absl::StrJoin(term.operand, " and "));
+      return Text("with ", PathText(term), " other than ", absl::StrJoin(term.operand, " and "));
+    case Op::kEntries:
+      return Text("in a list of more than ", term.operand[0]);
     case Op::kIs:
-      return Text("with ", term.subject, ' ', absl::StrJoin(term.operand, " or "));
+      return Text("with ", PathText(term), ' ', absl::StrJoin(term.operand, " or "));
   }
   return "";
 }
 
-std::string FoundText(const Term& term, const v1::JobSpec& job_spec) {
-  if (term.op == Op::kPredicate) {
-    return FindPredicate(term.subject).found(job_spec);
+std::string FoundText(const Term& term, const Subject& subject) {
+  switch (term.op) {
+    case Op::kPredicate:
+      return FindPredicate(term.subject).found(subject.job_spec);
+    case Op::kEntries:
+      return Text(EntryOf(subject).list, " has ", EntryOf(subject).entries);
+    case Op::kSet:
+      return PathText(term) + " is not given";
+    case Op::kUnset:
+      return PathText(term) + " is given";
+    default:
+      return Text(PathText(term), " is ", TextOf(Find(subject, term.subject)).value_or("not set"));
   }
-  if (term.op == Op::kSet) {
-    return term.subject + " is not given";
-  }
-  if (term.op == Op::kUnset) {
-    return term.subject + " is given";
-  }
-  return Text(term.subject, " is ", ValueText(job_spec, term.subject).value_or("not set"));
 }
 
 struct Terms {
@@ -257,37 +338,16 @@ Message* MutablePlace(v1::JobSpec& job_spec, const std::string& path) {
 }
 
 std::optional<std::string> ValueText(const v1::JobSpec& job_spec, std::string_view path) {
-  const Place place = FindPlace(job_spec, path);
-  HEARTH_CHECK(place.field != nullptr,
-               Text("a row's condition names ", path, ", which is no field").c_str());
-  if (place.message == nullptr ||
-      !place.message->GetReflection()->HasField(*place.message, place.field)) {
-    const std::string& text = RowOf(*place.field).default_value();
-    return text.empty() ? std::nullopt : std::optional<std::string>(text);
-  }
-  const Message& message = *place.message;
-  const auto& reflection = *message.GetReflection();
-  switch (place.field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32:
-      return Text(reflection.GetInt32(message, place.field));
-    case FieldDescriptor::CPPTYPE_INT64:
-      return Text(reflection.GetInt64(message, place.field));
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return Text(reflection.GetDouble(message, place.field));
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return reflection.GetBool(message, place.field) ? "true" : "false";
-    default:
-      return reflection.GetString(message, place.field);
-  }
+  return TextOf(Find({job_spec}, std::string(path)));
 }
 
-Truth Evaluate(std::string_view condition, const v1::JobSpec& job_spec) {
+Truth Evaluate(std::string_view condition, const v1::JobSpec& job_spec, const ListEntry* entry) {
   const Terms parsed = Parse(condition);
   // A term that decides makes the others not matter; else one unknown term leaves all unknown.
   const Truth decisive = parsed.any ? Truth::kYes : Truth::kNo;
   bool unknown = false;
   for (const Term& term : parsed.terms) {
-    const Truth truth = EvaluateTerm(term, job_spec);
+    const Truth truth = EvaluateTerm(term, {job_spec, entry});
     if (truth == decisive) {
       return decisive;
     }
@@ -306,14 +366,16 @@ std::string Needs(std::string_view condition) {
   return absl::StrJoin(needs, parsed.any ? " or " : " and ");
 }
 
-std::string WhyNot(std::string_view condition, const v1::JobSpec& job_spec) {
+std::string WhyNot(std::string_view condition,
+                   const v1::JobSpec& job_spec,
+                   const ListEntry* entry) {
   const Terms parsed = Parse(condition);
   std::vector<std::string> needs;
   std::vector<std::string> found;
   for (const Term& term : parsed.terms) {
-    if (EvaluateTerm(term, job_spec) == Truth::kNo) {
+    if (EvaluateTerm(term, {job_spec, entry}) == Truth::kNo) {
       needs.push_back(NeedsText(term));
-      found.push_back(FoundText(term, job_spec));
+      found.push_back(FoundText(term, {job_spec, entry}));
     }
   }
   return Text("it acts only ", absl::StrJoin(needs, parsed.any ? " or " : " and "), "; here ",

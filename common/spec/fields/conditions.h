@@ -13,16 +13,28 @@ namespace hearth::spec {
 
 enum class Truth { kNo, kYes, kUnknown };
 
+// An entry of a list of messages in the job file: what conditions of its fields' rows are about,
+// beside the JobSpec.
+struct ListEntry {
+  std::string list;                                    // path of the list, for errors
+  int entries = 0;                                     // that the list has
+  const google::protobuf::Message* message = nullptr;  // the entry; outlives this
+};
+
 // kUnknown where a path is not set and has no default, or a predicate cannot tell. A term that
-// cannot be read ends the program.
-Truth Evaluate(std::string_view condition, const v1::JobSpec& job_spec);
+// cannot be read ends the program; so does one about an entry without `entry`.
+Truth Evaluate(std::string_view condition,
+               const v1::JobSpec& job_spec,
+               const ListEntry* entry = nullptr);
 
 // What a condition asks for: "with schedule.name wsd and with schedule.decay_steps > 0".
 std::string Needs(std::string_view condition);
 
 // Why a condition is kNo, for an error: "it acts only with schedule.name wsd; here schedule.name is
 // cosine".
-std::string WhyNot(std::string_view condition, const v1::JobSpec& job_spec);
+std::string WhyNot(std::string_view condition,
+                   const v1::JobSpec& job_spec,
+                   const ListEntry* entry = nullptr);
 
 // Where a path of single messages ends.
 struct Place {

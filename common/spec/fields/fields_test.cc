@@ -1,6 +1,7 @@
 // The rows that fields state, and what is made of them: defaults, ranges, conditions, idle keys,
 // resume rules.
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -67,6 +68,22 @@ TEST(FieldRows, Rows_ReferToWhatExists) {
       }
     }
     EXPECT_TRUE(row.resume().empty() || row.fixed().empty()) << path;
+    if (!field.is_repeated() || field.is_map() || field.message_type() == nullptr) {
+      return;
+    }
+    const std::unique_ptr<google::protobuf::Message> entry(
+        google::protobuf::MessageFactory::generated_factory()
+            ->GetPrototype(field.message_type())
+            ->New());
+    const ListEntry about{path, 1, entry.get()};
+    for (int i = 0; i < field.message_type()->field_count(); ++i) {
+      const FieldDescriptor& inner = *field.message_type()->field(i);
+      EXPECT_EQ(RowOf(inner).default_when(), "") << inner.full_name() << ": not of an entry";
+      if (const std::string& condition = RowOf(inner).applies_when(); !condition.empty()) {
+        Evaluate(condition, job, &about);
+        WhyNot(condition, job, &about);
+      }
+    }
   });
   EXPECT_GT(rows, 80);
 }
@@ -147,6 +164,9 @@ TEST(Conditions, Terms_AreEvaluatedWithDefaults) {
   EXPECT_EQ(Evaluate("schedule.name != wsd", job), Truth::kNo);
   EXPECT_EQ(Evaluate("model.layers > 2", job), Truth::kUnknown);
   EXPECT_EQ(Evaluate("data.validation is set", job), Truth::kNo);
+  job.mutable_evaluate()->set_job("");
+  EXPECT_EQ(Evaluate("evaluate.job is set", job), Truth::kNo) << "empty text asks for nothing";
+  EXPECT_EQ(Evaluate("evaluates", job), Truth::kNo);
   job.mutable_schedule()->set_name("cosine");
   job.mutable_train()->set_spike_grad_sigma(0.5);
   EXPECT_EQ(Evaluate("schedule.name = wsd|cosine", job), Truth::kYes);
@@ -226,6 +246,60 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
   });
   ExpectIdle("train.eval_every", "data.validation is not given",
              [](v1::JobSpec& job) { job.mutable_train()->set_eval_every(10); });
+}
+
+TEST(IdleKeys, FieldsOfEntries_AreRefusedWithTheirPlace) {
+  ExpectIdle("data.train[0].weight", "only in a list of more than 1; here data.train has 1",
+             [](v1::JobSpec& job) { job.mutable_data()->mutable_train(0)->set_weight(2); });
+  ExpectIdle("data.validation[0].weight", "here data.validation has 1", [](v1::JobSpec& job) {
+    v1::DataSource& source = *job.mutable_data()->add_validation();
+    source.set_path("/data/v");
+    source.set_weight(0.5);
+  });
+  const auto sampled = [](v1::JobSpec& job) -> v1::TextRequest& {
+    job.mutable_data()->add_validation()->set_path("/data/v");
+    job.mutable_train()->add_samples();
+    return *job.mutable_train()->add_samples();
+  };
+  const char* const greedy = "only with temperature > 0; here temperature is 0";
+  ExpectIdle("train.samples[1].top_k", greedy, [&](v1::JobSpec& job) {
+    v1::TextRequest& text = sampled(job);
+    text.set_temperature(0);
+    text.set_top_k(5);
+  });
+  ExpectIdle("train.samples[1].seed", greedy, [&](v1::JobSpec& job) {
+    v1::TextRequest& text = sampled(job);
+    text.set_temperature(0);
+    text.set_seed(5);
+  });
+  ExpectIdle("train.samples[1].ema", "only on request (jobctl sample)",
+             [&](v1::JobSpec& job) { sampled(job).set_ema(true); });
+  v1::JobSpec job = ValidJob();
+  job.mutable_data()->mutable_train(0)->set_weight(1);
+  v1::TextRequest& text = sampled(job);
+  text.set_temperature(0);
+  text.set_top_p(1);
+  text.set_seed(0);
+  text.set_ema(false);
+  EXPECT_EQ(Idle(job), "") << "defaults";
+  job.mutable_data()->mutable_train(0)->set_weight(3);
+  job.mutable_data()->add_train()->set_path("/data/y");
+  text.set_temperature(0.5);
+  text.set_seed(7);
+  EXPECT_EQ(Idle(job), "") << "they act";
+}
+
+TEST(IdleKeys, SamplesWithoutAnEvaluation_AreRefused) {
+  ExpectIdle("train.samples",
+             "only with data.validation or with train.evaluations; here data.validation is not "
+             "given and train.evaluations is not given",
+             [](v1::JobSpec& job) { job.mutable_train()->add_samples()->set_prompt("Once"); });
+  v1::JobSpec job = ValidJob();
+  job.mutable_train()->add_samples()->set_prompt("Once");
+  v1::EvaluationSpec& evaluation = *job.mutable_train()->add_evaluations();
+  evaluation.set_task("piqa");
+  evaluation.set_items("/data/piqa.jsonl");
+  EXPECT_EQ(Idle(job), "");
 }
 
 TEST(IdleKeys, OptionsOfAnotherOptimizer_AreRefused) {

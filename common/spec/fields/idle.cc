@@ -68,6 +68,11 @@ bool IsDefault(const v1::JobSpec& given, const v1::JobSpec& resolved, const std:
   return differencer.CompareWithFields(*a.message, *b.message, {field}, {field});
 }
 
+bool IsGiven(const Message& message, const FieldDescriptor& field) {
+  return field.is_repeated() ? message.GetReflection()->FieldSize(message, &field) > 0
+                             : message.GetReflection()->HasField(message, &field);
+}
+
 void CheckRow(const v1::JobSpec& given,
               const v1::JobSpec& resolved,
               const std::string& path,
@@ -76,13 +81,43 @@ void CheckRow(const v1::JobSpec& given,
   const std::string& condition = RowOf(field).applies_when();
   const std::string& neutral = RowOf(field).neutral();
   const Place place = FindPlace(given, path);
-  if (condition.empty() || place.message == nullptr || field.is_repeated() ||
-      !place.message->GetReflection()->HasField(*place.message, &field) ||
+  if (condition.empty() || place.message == nullptr || !IsGiven(*place.message, field) ||
       Evaluate(condition, resolved) != Truth::kNo ||
       (!neutral.empty() && ValueText(given, path) == neutral) || IsDefault(given, resolved, path)) {
     return;
   }
   check.Add(path, Text("changes nothing: ", WhyNot(condition, resolved)));
+}
+
+// The fields of the entries of a list, `path`.
+void CheckEntries(const v1::JobSpec& given,
+                  const v1::JobSpec& resolved,
+                  const std::string& path,
+                  const FieldDescriptor& list,
+                  Checker& check) {
+  const Place place = FindPlace(given, path);
+  const Place in_resolved = FindPlace(resolved, path);
+  if (!list.is_repeated() || list.is_map() || list.message_type() == nullptr ||
+      place.message == nullptr || in_resolved.message == nullptr) {
+    return;
+  }
+  const int entries = place.message->GetReflection()->FieldSize(*place.message, &list);
+  for (int i = 0; i < entries; ++i) {
+    const Message& entry =
+        place.message->GetReflection()->GetRepeatedMessage(*place.message, &list, i);
+    const ListEntry about{
+        path, entries,
+        &in_resolved.message->GetReflection()->GetRepeatedMessage(*in_resolved.message, &list, i)};
+    for (int k = 0; k < list.message_type()->field_count(); ++k) {
+      const FieldDescriptor& field = *list.message_type()->field(k);
+      const std::string& condition = RowOf(field).applies_when();
+      if (!condition.empty() && IsGiven(entry, field) && !IsRowDefault(entry, field) &&
+          Evaluate(condition, resolved, &about) == Truth::kNo) {
+        check.Add(Text(path, '[', i, "].", field.name()),
+                  Text("changes nothing: ", WhyNot(condition, resolved, &about)));
+      }
+    }
+  }
 }
 
 // Why a model has no parameter in the group; "" for groups in which each model has some.
@@ -190,6 +225,7 @@ void CheckIdleKeys(const v1::JobSpec& given, std::vector<FieldViolation>& violat
   const v1::JobSpec resolved = Resolved(given);
   ForEachField([&](const std::string& path, const FieldDescriptor& field) {
     CheckRow(given, resolved, path, field, check);
+    CheckEntries(given, resolved, path, field, check);
   });
   CheckGroups(resolved, check);
   CheckSteps(resolved, check);
