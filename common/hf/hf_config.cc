@@ -11,11 +11,15 @@
 #include "common/base/status_macros.h"
 #include "common/base/table_rows.h"
 #include "common/hf/config_reader.h"
+#include "common/spec/fields/rows.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::hf {
 namespace {
 
+using google::protobuf::FieldDescriptor;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
@@ -192,26 +196,62 @@ void ReadGpt2(ConfigReader& top, const HfFormat& /*format*/, v1::ModelSpec& mode
   }
 }
 
-// Our own class: the fields of ModelSpec under their own names.
-void ReadHearth(ConfigReader& top, const HfFormat& /*format*/, v1::ModelSpec& model) {
+// Our own class has the fields of ModelSpec under their own names, but for these.
+struct OwnKey {
+  std::string_view field;
+  const char* key;
+};
+constexpr OwnKey kOwnKeys[] = {
+    {"vocab", "vocab_size"},
+    {"max_position", "max_position_embeddings"},
+    {"tied", "tie_word_embeddings"},
+};
+
+// The fields that say what the model computes, in their order, each with its key. Without the
+// rotary positions, whose keys are those of other classes.
+template <typename Use>
+void ForEachOwnField(const Use& use) {
+  const google::protobuf::Descriptor& type = *v1::ModelSpec::descriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (!spec::RowOf(field).same_model() && field.name() != "rope_theta" &&
+        field.name() != "rope_scaling") {
+      const OwnKey* const own = FindRow(kOwnKeys, &OwnKey::field, std::string_view(field.name()));
+      use(field, own == nullptr ? field.name().c_str() : own->key);
+    }
+  }
+}
+
+// A key that is absent has the default of the field's row.
+void ReadHearth(ConfigReader& top, const HfFormat& format, v1::ModelSpec& model) {
   // First: it sets position to rope, which the file's own key replaces below.
   ReadRope(top, model);
-  model.set_layers(Int32(top.Int("layers")));
-  model.set_hidden(Int32(top.Int("hidden")));
-  model.set_heads(Int32(top.Int("heads")));
-  model.set_kv_heads(Int32(top.Int("kv_heads")));
-  model.set_head_dim(Int32(top.Int("head_dim")));
-  model.set_ffn_hidden(Int32(top.Int("ffn_hidden")));
-  model.set_vocab(Int32(top.Int("vocab_size")));
-  model.set_norm(top.String("norm", "rmsnorm"));
-  model.set_norm_eps(top.Double("norm_eps", 1e-5));
-  model.set_qk_norm(top.Bool("qk_norm", false));
-  model.set_position(top.String("position", "rope"));
-  model.set_max_position(Int32(top.Int("max_position_embeddings", 1024)));
-  model.set_activation(top.String("activation", "swiglu"));
-  model.set_attention_bias(top.String("attention_bias", "none"));
-  model.set_mlp_bias(top.Bool("mlp_bias", false));
-  model.set_tied(top.Bool("tie_word_embeddings", true));
+  v1::JobSpec defaults;
+  spec::FillRowDefaults(defaults);
+  ForEachOwnField([&](const FieldDescriptor& field, const char* key) {
+    const v1::ModelSpec& without = defaults.model();
+    const auto& reflection = *model.GetReflection();
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32:
+        reflection.SetInt32(&model, &field,
+                            Int32(field.name() == "max_position" ? top.Int(key, format.max_position)
+                                                                 : top.Int(key)));
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        reflection.SetDouble(&model, &field,
+                             top.Double(key, reflection.GetDouble(without, &field)));
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        reflection.SetBool(&model, &field, top.Bool(key, reflection.GetBool(without, &field)));
+        break;
+      case FieldDescriptor::CPPTYPE_STRING:
+        reflection.SetString(&model, &field,
+                             top.String(key, reflection.GetString(without, &field)));
+        break;
+      default:
+        HEARTH_CHECK(false, "a model field of a type that config.json cannot hold");
+    }
+  });
 }
 
 std::string Name(const std::vector<std::string_view>& names, auto value) {
@@ -287,23 +327,28 @@ void WriteHearth(const spec::ModelShape& s,
                  const HfFormat& /*format*/,
                  int64_t max_position,
                  OrderedJson& json) {
-  json["layers"] = s.layers;
-  json["hidden"] = s.hidden;
-  json["heads"] = s.heads;
-  json["kv_heads"] = s.kv_heads;
-  json["head_dim"] = s.head_dim;
-  json["ffn_hidden"] = s.ffn_hidden;
-  json["vocab_size"] = s.vocab;
-  json["norm"] = Name(spec::NormNames(), s.norm);
-  json["norm_eps"] = s.spec.norm_eps();
-  json["qk_norm"] = s.spec.qk_norm();
-  json["position"] = Name(spec::PositionNames(), s.position);
-  json["rope_theta"] = s.spec.rope_theta();
-  json["rope_scaling"] = RopeScalingJson(s.rope_scaling);
-  json["max_position_embeddings"] = max_position;
-  json["activation"] = Name(spec::ActivationNames(), s.activation);
-  json["attention_bias"] = Name(spec::AttentionBiasNames(), s.attention_bias);
-  json["mlp_bias"] = s.spec.mlp_bias();
+  v1::ModelSpec model = s.spec;
+  model.set_max_position(Int32(max_position));
+  ForEachOwnField([&](const FieldDescriptor& field, const char* key) {
+    const auto& reflection = *model.GetReflection();
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32:
+        json[key] = reflection.GetInt32(model, &field);
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        json[key] = reflection.GetDouble(model, &field);
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        json[key] = reflection.GetBool(model, &field);
+        break;
+      default:
+        json[key] = reflection.GetString(model, &field);
+    }
+  });
+  if (s.position == spec::Position::kRope) {
+    json["rope_theta"] = s.spec.rope_theta();
+    json["rope_scaling"] = RopeScalingJson(s.rope_scaling);
+  }
 }
 
 constexpr const char* kMistralNulls[] = {"sliding_window"};
@@ -367,7 +412,7 @@ constexpr HfFormat kFormats[] = {
      .has_attention_bias = true,
      .writes_use_sliding_window = true},
     {.model_type = "gpt2", .read = ReadGpt2, .write = WriteGpt2},
-    {.model_type = "hearth", .read = ReadHearth, .write = WriteHearth},
+    {.model_type = "hearth", .read = ReadHearth, .write = WriteHearth, .max_position = 1024},
     {.model_type = "olmo2", .read = nullptr, .write = nullptr, .obstacles = kOlmo2Obstacles},
     {.model_type = "gemma2", .read = nullptr, .write = nullptr, .obstacles = kGemmaObstacles},
     {.model_type = "gemma3", .read = nullptr, .write = nullptr, .obstacles = kGemmaObstacles},

@@ -4,13 +4,16 @@
 #include <utility>
 #include <vector>
 
+#include "common/spec/fields/rows.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 
 namespace hearth::hf {
 namespace {
 
+using ::google::protobuf::FieldDescriptor;
 using ::testing::HasSubstr;
 
 v1::ModelSpec Llama() {
@@ -112,6 +115,67 @@ TEST(HfConfig, EveryClass_RoundTrips) {
     differ.ReportDifferencesToString(&difference);
     EXPECT_TRUE(differ.Compare(c.model, *back)) << c.type << difference;
   }
+}
+
+// Values of a field of ModelSpec other than those that `base` has.
+std::vector<v1::ModelSpec> Varied(const v1::ModelSpec& base, const FieldDescriptor& field) {
+  std::vector<v1::ModelSpec> models;
+  const auto& reflection = *base.GetReflection();
+  const auto add = [&](const auto& set) { set(models.emplace_back(base)); };
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      add([&](v1::ModelSpec& m) {
+        reflection.SetInt32(&m, &field, 2 * reflection.GetInt32(base, &field));
+      });
+      break;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      add([&](v1::ModelSpec& m) {
+        reflection.SetDouble(&m, &field, 0.5 * reflection.GetDouble(base, &field));
+      });
+      break;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      add([&](v1::ModelSpec& m) {
+        reflection.SetBool(&m, &field, !reflection.GetBool(base, &field));
+      });
+      break;
+    case FieldDescriptor::CPPTYPE_STRING:
+      for (const std::string_view name : spec::NamesOf(spec::RowOf(field))) {
+        add([&](v1::ModelSpec& m) { reflection.SetString(&m, &field, std::string(name)); });
+      }
+      break;
+    default:
+      break;  // rope_scaling: EveryClass_RoundTrips
+  }
+  return models;
+}
+
+// A field that config.json forgets would be lost to everyone who reads the folder without the job.
+TEST(HfConfig, EveryFieldThatSaysWhatTheModelComputes_RoundTrips) {
+  const FieldDescriptor* const positions =
+      v1::ModelSpec::descriptor()->FindFieldByName("max_position");
+  int tried = 0;
+  for (const v1::ModelSpec& base : {Llama(), Odd(), Qwen3(), Gpt2()}) {
+    for (int i = 0; i < v1::ModelSpec::descriptor()->field_count(); ++i) {
+      const FieldDescriptor& field = *v1::ModelSpec::descriptor()->field(i);
+      if (spec::RowOf(field).same_model() || &field == positions) {
+        continue;
+      }
+      for (const v1::ModelSpec& model : Varied(base, field)) {
+        const auto shape = spec::ResolveModelShape(model, model.max_position());
+        if (!shape.ok()) {
+          continue;  // not together with the other fields of `base`
+        }
+        const std::string text = HfConfig(*shape, model.max_position(), "bfloat16");
+        const auto back = ModelSpecFromHfConfig(text, "config.json");
+        ASSERT_TRUE(back.ok()) << back.status() << text;
+        google::protobuf::util::MessageDifferencer differ;
+        EXPECT_TRUE(differ.CompareWithFields(model, *back, {&field}, {&field}))
+            << field.name() << text;
+        ++tried;
+      }
+    }
+  }
+  EXPECT_GT(tried, 40);
 }
 
 TEST(ModelSpecFromHfConfig, PublishedGpt2Config_IsUnderstood) {

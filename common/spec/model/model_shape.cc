@@ -53,12 +53,38 @@ bool LlamaLike(const ModelShape& s, AttentionBias bias, bool qk_norm = false) {
          !s.spec.mlp_bias();
 }
 
+// The fields of ModelSpec that the rows below judge, or that their classes have a key for. Any
+// other must have its default: no class can say it.
+constexpr std::string_view kHfFields[] = {
+    "layers",       "hidden",     "heads",          "kv_heads", "head_dim", "ffn_hidden",
+    "vocab",        "norm",       "norm_eps",       "qk_norm",  "position", "rope_theta",
+    "rope_scaling", "activation", "attention_bias", "mlp_bias", "tied",     "max_position",
+};
+
+bool HasOnlyHfFields(const v1::ModelSpec& model) {
+  const google::protobuf::Descriptor& type = *model.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *type.field(i);
+    const bool judged = std::find(std::begin(kHfFields), std::end(kHfFields),
+                                  std::string_view(field.name())) != std::end(kHfFields);
+    const bool given = field.is_repeated() || model.GetReflection()->HasField(model, &field);
+    if (!judged && !RowOf(field).same_model() && given && !IsRowDefault(model, field)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 struct HfRow {
   HfClass hf_class;
   bool (*expresses)(const ModelShape& shape);
   // A shape has this class only if model.hf_class says so: another one, above, holds the same.
   bool by_name = false;
 };
+
+bool Expresses(const HfRow& row, const ModelShape& shape) {
+  return HasOnlyHfFields(shape.spec) && row.expresses(shape);
+}
 
 // attention_bias of Hugging Face's Llama and Qwen3 means q, k, v and output alike: "all", never
 // "qkv".
@@ -178,14 +204,14 @@ std::vector<std::string_view> HfClassNames() {
 bool HfClassHolds(std::string_view name, const v1::ModelSpec& model) {
   const auto* row = std::find_if(std::begin(kHfClasses), std::end(kHfClasses),
                                  [&](const HfRow& r) { return r.hf_class.model_type == name; });
-  return row != std::end(kHfClasses) && row->expresses(MakeShape(model, /*sequence_length=*/1));
+  return row != std::end(kHfClasses) && Expresses(*row, MakeShape(model, /*sequence_length=*/1));
 }
 
 HfClass DetectHfClass(const ModelShape& shape) {
   const std::string& wanted = shape.spec.hf_class();
   for (const HfRow& row : kHfClasses) {
     if ((wanted.empty() ? !row.by_name : row.hf_class.model_type == wanted) &&
-        row.expresses(shape)) {
+        Expresses(row, shape)) {
       return row.hf_class;
     }
   }
