@@ -88,18 +88,12 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   options.sequence_length = job_spec.data().sequence_length();
   HEARTH_ASSIGN_OR_RETURN(options.shape,
                           ResolveModelShape(job_spec.model(), options.sequence_length));
-  ParameterFormats formats = options.recipe->parameters;
-  if (job_spec.gradients().has_dtype() &&
-      !ParseDType(job_spec.gradients().dtype(), formats.gradient)) {
-    return absl::InvalidArgumentError("gradients.dtype: not a number format");
-  }
+  HEARTH_ASSIGN_OR_RETURN(const ParameterFormats formats,
+                          ResolveFormats(*options.recipe, job_spec));
   const StateFormatRow* const state_format = FindStateFormat(
       job_spec.optimizer().has_state() ? job_spec.optimizer().state() : StateFormatRows()[0].name);
   if (state_format == nullptr) {
     return absl::InvalidArgumentError("optimizer.state is not in its table");
-  }
-  if (KeepsNoMasters(job_spec)) {
-    formats.master = formats.storage;
   }
   inputs->table = BuildParameterTable(options.shape, formats, inputs->optimizer, state_format);
   if (job_spec.train().ema() > 0) {

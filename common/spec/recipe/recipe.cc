@@ -74,7 +74,7 @@ Recipe Fp8Current() {
   return recipe;
 }
 
-// What all recipes share whose products read blocks alone.
+// What recipes share in which all products read blocks.
 Recipe BlockRecipe(const char* name, const char* comment) {
   Recipe recipe = Bf16();
   recipe.on_cuda = Execution::kEmulated;
@@ -114,7 +114,7 @@ Recipe Fp8Block() {
 // (docs/performance.md). NVIDIA's authors keep layers at both ends.
 constexpr int kSensitiveLayers = 2;
 
-// What all recipes share whose products read NVFP4 alone.
+// What recipes share in which all products read NVFP4.
 Recipe Nvfp4Row(const char* name, const char* comment) {
   Recipe recipe = BlockRecipe(name, comment);
   recipe.high_precision_first = kSensitiveLayers;
@@ -251,11 +251,11 @@ std::vector<std::string_view> RecipeNames() {
   return RecipeNames([](const Recipe&) { return true; });
 }
 
-ParameterFormats ResolveFormats(const v1::JobSpec& job_spec) {
-  const Recipe* recipe = FindRecipe(job_spec.precision().recipe());
-  ParameterFormats formats = (recipe ? *recipe : PlainRecipe()).parameters;
-  if (job_spec.gradients().has_dtype()) {
-    ParseDType(job_spec.gradients().dtype(), formats.gradient);
+absl::StatusOr<ParameterFormats> ResolveFormats(const Recipe& recipe, const v1::JobSpec& job_spec) {
+  ParameterFormats formats = recipe.parameters;
+  if (job_spec.gradients().has_dtype() &&
+      !ParseDType(job_spec.gradients().dtype(), formats.gradient)) {
+    return absl::InvalidArgumentError("gradients.dtype: not a number format");
   }
   if (KeepsNoMasters(job_spec)) {
     formats.master = formats.storage;

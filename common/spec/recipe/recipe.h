@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/formats/block_layout.h"
 #include "common/formats/quantization.h"
@@ -160,8 +161,8 @@ std::vector<std::string_view> RecipeNames(Fits fits) {
 const Recipe* RecipeFor(const v1::PrecisionSpec& precision);
 
 // The recipe's parameter formats with gradients.dtype and optimizer.master put in. Expects a
-// resolved spec; an unknown recipe counts as bf16.
-ParameterFormats ResolveFormats(const v1::JobSpec& job_spec);
+// resolved spec. kInvalidArgument: gradients.dtype is no number format.
+absl::StatusOr<ParameterFormats> ResolveFormats(const Recipe& recipe, const v1::JobSpec& job_spec);
 
 // Whether the job updates its BF16 weights themselves (optimizer.master: none).
 bool KeepsNoMasters(const v1::JobSpec& job_spec);
