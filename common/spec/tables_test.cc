@@ -3,9 +3,13 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/objective/objective_table.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/violations/names.h"
 #include "gtest/gtest.h"
@@ -180,13 +184,34 @@ TEST(RecipeExecutionTest, Devices_RunWhatTheTableSays) {
   EXPECT_EQ(RecipeRefusal(*FindRecipe("fp32"), "cpu", false), "");
 }
 
-TEST(ResolveFormatsTest, GradientDtype_ReplacesTheRecipes) {
+TEST(ResolveFormatsTest, JobsFormats_ReplaceTheRecipes) {
+  const Recipe& recipe = *FindRecipe("bf16");
   v1::JobSpec job;
-  job.mutable_precision()->set_recipe("bf16");
-  EXPECT_EQ(ResolveFormats(job).gradient, DType::kF32);
+  absl::StatusOr<ParameterFormats> formats = ResolveFormats(recipe, job);
+  ASSERT_TRUE(formats.ok()) << formats.status();
+  EXPECT_EQ(formats->gradient, DType::kF32);
+  EXPECT_EQ(formats->master, DType::kF32);
   job.mutable_gradients()->set_dtype("bf16");
-  EXPECT_EQ(ResolveFormats(job).gradient, DType::kBF16);
-  EXPECT_EQ(ResolveFormats(job).master, DType::kF32);
+  job.mutable_optimizer()->set_master("none");
+  formats = ResolveFormats(recipe, job);
+  ASSERT_TRUE(formats.ok()) << formats.status();
+  EXPECT_EQ(formats->gradient, DType::kBF16);
+  EXPECT_EQ(formats->master, DType::kBF16);
+  job.mutable_gradients()->set_dtype("float");
+  EXPECT_EQ(ResolveFormats(recipe, job).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// What "optimizer.name has X" in the job file's rows asks.
+TEST(OptimizersTest, OptionsOfRows_AreFieldsWithThatCondition) {
+  const auto& type = *v1::OptimizerSpec::descriptor();
+  for (const OptimizerRow& row : Optimizers()) {
+    for (const absl::string_view option :
+         absl::StrSplit(absl::string_view(row.options.data(), row.options.size()), ' ')) {
+      const auto* const field = type.FindFieldByName(std::string(option));
+      ASSERT_NE(field, nullptr) << row.name << ": " << option;
+      EXPECT_EQ(RowOf(*field).applies_when(), absl::StrCat("optimizer.name has ", option));
+    }
+  }
 }
 
 TEST(GpusTest, EveryRow_IsFoundByItsOwnName) {

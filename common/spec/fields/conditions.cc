@@ -8,9 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/objective/objective_table.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/techniques.h"
@@ -36,11 +38,19 @@ Truth Quantised(const v1::JobSpec& job_spec) {
   return recipe == nullptr ? Truth::kUnknown : FromBool(recipe->quantised());
 }
 
+// Whether the device may have to emulate the recipe, or one that the job can fall back to.
 Truth CanBeEmulated(const v1::JobSpec& job_spec) {
-  const Recipe* recipe = RecipeOfJob(job_spec);
-  return recipe == nullptr ? Truth::kUnknown
-                           : FromBool(recipe->on_cpu == Execution::kEmulated ||
-                                      recipe->on_cuda == Execution::kEmulated);
+  const std::string device = ValueText(job_spec, "resources.device").value_or("");
+  std::vector<const Recipe*> recipes = {RecipeOfJob(job_spec)};
+  for (const std::string& name : job_spec.precision().fallback()) {
+    recipes.push_back(FindRecipe(name));
+  }
+  if (std::find(recipes.begin(), recipes.end(), nullptr) != recipes.end()) {
+    return Truth::kUnknown;
+  }
+  return FromBool(std::any_of(recipes.begin(), recipes.end(), [&device](const Recipe* recipe) {
+    return RecipeExecution(*recipe, device) == Execution::kEmulated;
+  }));
 }
 
 Truth CanFallBack(const v1::JobSpec& job_spec) {
@@ -97,7 +107,11 @@ const Predicate kPredicates[] = {
     {"on_request", OnRequest, "on request (jobctl sample)",
      [](const v1::JobSpec&) { return std::string("it is in a job file"); }},
     {"quantised", Quantised, "with a quantised recipe", RecipeText},
-    {"can_be_emulated", CanBeEmulated, "with a recipe that a device may emulate", RecipeText},
+    {"can_be_emulated", CanBeEmulated, "with a recipe that the device may emulate",
+     [](const v1::JobSpec& job_spec) {
+       return Text(RecipeText(job_spec), " on ",
+                   ValueText(job_spec, "resources.device").value_or("no device"));
+     }},
     {"can_fall_back", CanFallBack, "with precision.fallback",
      [](const v1::JobSpec&) { return std::string("no other recipe to fall back to is named"); }},
     {"shape_known", ShapeKnown, "with the shape of the model in the spec",
@@ -105,6 +119,36 @@ const Predicate kPredicates[] = {
     {"compares_tokenizers", ComparesTokenizers, "with model.from or several datasets",
      [](const v1::JobSpec&) { return std::string("there is one dataset and no model.from"); }},
 };
+
+// What "path has X" asks: of the row that the value at `path` names.
+struct Trait {
+  std::string_view path;
+  // nullopt: there is no row of that name.
+  std::optional<bool> (*has)(const std::string& row, std::string_view trait);
+  std::vector<std::string_view> (*rows_with)(std::string_view trait);
+  size_t (*rows)();  // all of them
+};
+
+const Trait kTraits[] = {
+    {"precision.recipe",
+     [](const std::string& row, std::string_view trait) -> std::optional<bool> {
+       const Recipe* const recipe = FindRecipe(row);
+       return recipe == nullptr ? std::nullopt : std::optional(HasTechnique(*recipe, trait));
+     },
+     RecipesWith, [] { return Recipes().size(); }},
+    {"optimizer.name",
+     [](const std::string& row, std::string_view trait) -> std::optional<bool> {
+       const OptimizerRow* const optimizer = FindOptimizer(row);
+       return optimizer == nullptr ? std::nullopt : std::optional(optimizer->Reads(trait));
+     },
+     OptimizersThatRead, [] { return Optimizers().size(); }},
+};
+
+const Trait& TraitOf(std::string_view path) {
+  const Trait* const row = FindRow(kTraits, &Trait::path, path);
+  HEARTH_CHECK(row != nullptr, Text("a row's condition asks what ", path, " has").c_str());
+  return *row;
+}
 
 enum class Op { kPredicate, kIs, kIsNot, kMore, kSet, kUnset, kHas, kEntries };
 
@@ -125,8 +169,9 @@ Term ParseTerm(std::string_view text) {
     return {words[2] == "unset" ? Op::kUnset : Op::kSet, words[0], {}};
   }
   if (words[1] == "has") {
-    HEARTH_CHECK(!RecipesWith(words[2]).empty(),
-                 Text("a row's condition names ", words[2], ", which no recipe has").c_str());
+    HEARTH_CHECK(
+        !TraitOf(words[0]).rows_with(words[2]).empty(),
+        Text("a row's condition names ", words[2], ", which no ", words[0], " has").c_str());
     return {Op::kHas, words[0], {words[2]}};
   }
   if (words[0] == "list") {
@@ -233,8 +278,8 @@ Truth EvaluateTerm(const Term& term, const Subject& subject) {
     return FromBool(numbers && number > bound);
   }
   if (term.op == Op::kHas) {
-    const Recipe* recipe = FindRecipe(*value);
-    return recipe == nullptr ? Truth::kUnknown : FromBool(HasTechnique(*recipe, term.operand[0]));
+    const std::optional<bool> has = TraitOf(term.subject).has(*value, term.operand[0]);
+    return has.has_value() ? FromBool(*has) : Truth::kUnknown;
   }
   const bool listed =
       std::find(term.operand.begin(), term.operand.end(), *value) != term.operand.end();
@@ -257,7 +302,11 @@ std::string NeedsText(const Term& term) {
     case Op::kMore:
       return Text("with ", PathText(term), " > ", term.operand[0]);
     case Op::kHas: {
-      const std::vector<std::string_view> names = RecipesWith(term.operand[0]);
+      const Trait& trait = TraitOf(term.subject);
+      const std::vector<std::string_view> names = trait.rows_with(term.operand[0]);
+      if (names.size() == trait.rows()) {
+        return "";  // it always acts
+      }
       return Text("with ", PathText(term), ' ',
                   absl::StrJoin(std::vector<std::string>(names.begin(), names.end()), " or "));
     }
@@ -361,7 +410,9 @@ std::string Needs(std::string_view condition) {
   std::vector<std::string> needs;
   needs.reserve(parsed.terms.size());
   for (const Term& term : parsed.terms) {
-    needs.push_back(NeedsText(term));
+    if (std::string text = NeedsText(term); !text.empty()) {
+      needs.push_back(std::move(text));
+    }
   }
   return absl::StrJoin(needs, parsed.any ? " or " : " and ");
 }

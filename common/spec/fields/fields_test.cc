@@ -349,13 +349,84 @@ TEST(IdleKeys, OptionsOfQuantisedSteps_ActOnQuantisedRecipesAlone) {
 }
 
 TEST(IdleKeys, Emulate_ActsOnRecipesThatADeviceMayEmulate) {
-  ExpectIdle("precision.emulate", "a device may emulate; here precision.recipe is fp32",
+  for (const Recipe& recipe : Recipes()) {
+    for (const char* device : {"cpu", "cuda"}) {
+      v1::JobSpec job = ValidJob();
+      job.mutable_resources()->set_device(device);
+      job.mutable_precision()->set_recipe(std::string(recipe.name));
+      job.mutable_precision()->set_emulate(false);
+      const bool acts = RecipeExecution(recipe, device) == Execution::kEmulated;
+      EXPECT_EQ(Idle(job).empty(), acts) << recipe.name << " on " << device << Idle(job);
+    }
+  }
+  v1::JobSpec falls_back = ValidJob();
+  falls_back.mutable_resources()->set_device("cuda");
+  falls_back.mutable_precision()->set_recipe("nvfp4");
+  falls_back.mutable_precision()->add_fallback("fp8");
+  falls_back.mutable_precision()->set_emulate(false);
+  EXPECT_EQ(Idle(falls_back), "");
+}
+
+TEST(IdleKeys, ValuesThatLeaveEverythingAsItIs_AreRefused) {
+  ExpectIdle("model.rope_scaling.type", "linear with factor 1", [](v1::JobSpec& job) {
+    job.mutable_model()->mutable_rope_scaling()->set_type("linear");
+  });
+  ExpectIdle("optimizer.state", "at least 4096 elements", [](v1::JobSpec& job) {
+    v1::ModelSpec& model = *job.mutable_model();
+    model.set_layers(1);
+    model.set_hidden(32);
+    model.set_heads(2);
+    model.set_kv_heads(2);
+    model.set_head_dim(16);
+    model.set_ffn_hidden(32);
+    job.mutable_optimizer()->set_state("int8");
+  });
+  ExpectIdle("schedule.decay_steps", "ends as it begins", [](v1::JobSpec& job) {
+    job.mutable_schedule()->set_decay_steps(10);
+    job.mutable_schedule()->set_min_lr_ratio(1.0);
+  });
+  ExpectIdle("precision.recipe", "there is no other", [](v1::JobSpec& job) {
+    job.mutable_precision()->set_recipe("fp8");
+    job.mutable_train()->set_steps(1);
+  });
+  ExpectIdle("precision.warmup_steps", "always runs in BF16", [](v1::JobSpec& job) {
+    job.mutable_precision()->set_recipe("fp8");
+    job.mutable_precision()->set_warmup_steps(1);
+  });
+  ExpectIdle("precision.bf16_tail", "less than half a step", [](v1::JobSpec& job) {
+    job.mutable_precision()->set_recipe("fp8");
+    job.mutable_precision()->set_bf16_tail(0.0001);
+  });
+  ExpectIdle("precision.fallback_window", "fallback_after 1", [](v1::JobSpec& job) {
+    job.mutable_precision()->set_recipe("fp8");
+    job.mutable_precision()->add_fallback("bf16");
+    job.mutable_precision()->set_fallback_after(1);
+    job.mutable_precision()->set_fallback_window(50);
+  });
+  ExpectIdle("precision.narrow_activations", "no multiple of 32", [](v1::JobSpec& job) {
+    job.mutable_precision()->set_recipe("fp8");
+    job.mutable_precision()->set_narrow_activations(false);
+    job.mutable_model()->set_ffn_hidden(2064);
+  });
+  ExpectIdle("precision.high_precision_layers.layers[0]", "among the first or last",
              [](v1::JobSpec& job) {
-               job.mutable_precision()->set_recipe("fp32");
-               job.mutable_precision()->set_emulate(false);
+               job.mutable_precision()->set_recipe("fp8");
+               v1::LayerSet& set = *job.mutable_precision()->mutable_high_precision_layers();
+               set.set_first(2);
+               set.add_layers(1);
              });
+}
+
+// What a job resolves to can be submitted again, also where a derived default would be idle.
+TEST(IdleKeys, DerivedDefaultsOfIdleValues_AreNotRefused) {
   v1::JobSpec job = ValidJob();
-  job.mutable_precision()->set_emulate(false);
+  job.mutable_schedule()->set_min_lr_ratio(1.0);
+  job.mutable_precision()->set_recipe("fp8");
+  job.mutable_precision()->add_fallback("bf16");
+  job.mutable_precision()->set_fallback_after(1);
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  ASSERT_EQ(Print(violations), "");
   EXPECT_EQ(Idle(job), "");
 }
 

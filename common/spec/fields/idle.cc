@@ -5,12 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "common/spec/fields/conditions.h"
+#include "common/spec/fields/idle_values.h"
 #include "common/spec/fields/rows.h"
-#include "common/spec/model/model_shape.h"
-#include "common/spec/optimizer/optimizer_table.h"
-#include "common/spec/plan/parameter_table.h"
-#include "common/spec/recipe/precision.h"
-#include "common/spec/recipe/recipe.h"
 #include "common/spec/violations/checker.h"
 #include "common/spec/violations/text.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -120,76 +116,6 @@ void CheckEntries(const v1::JobSpec& given,
   }
 }
 
-// Why a model has no parameter in the group; "" for groups in which each model has some.
-std::string WhyEmpty(ParameterGroup group, const v1::ModelSpec& model) {
-  switch (group) {
-    case ParameterGroup::kHead:
-      return "model.tied is true";
-    case ParameterGroup::kBias:
-      return Text("model.attention_bias is ", model.attention_bias(),
-                  ", model.mlp_bias is false and model.norm is ", model.norm());
-    default:
-      return "";
-  }
-}
-
-// Optimizer groups in which this model has no parameter.
-void CheckGroups(const v1::JobSpec& resolved, Checker& check) {
-  v1::ModelSpec model = resolved.model();
-  if (!model.has_vocab()) {
-    model.set_vocab(kVocabMultiple);  // no group depends on how many tokens there are
-  }
-  const absl::StatusOr<ModelShape> shape =
-      ResolveModelShape(model, resolved.data().sequence_length());
-  if (resolved.optimizer().groups().empty() || !shape.ok()) {
-    return;
-  }
-  const std::vector<Parameter> table = BuildParameterTable(*shape);
-  v1::OptimizerSpec without = resolved.optimizer();
-  without.clear_groups();
-  const auto& names = ParameterGroupNames();
-  for (const auto& [name, options] : resolved.optimizer().groups()) {
-    const auto it = std::find(names.begin(), names.end(), name);
-    if (it == names.end()) {
-      continue;  // refused by the row of optimizer.groups
-    }
-    const auto group = static_cast<ParameterGroup>(it - names.begin());
-    const bool used = std::any_of(table.begin(), table.end(), [group](const Parameter& parameter) {
-      return parameter.group == group;
-    });
-    if (!used &&
-        ResolveGroupOptions(resolved.optimizer(), group) != ResolveGroupOptions(without, group)) {
-      const std::string why = WhyEmpty(group, resolved.model());
-      check.Add("optimizer.groups." + name,
-                Text("changes nothing: this model has no parameter in the group ", name,
-                     why.empty() ? "" : "; ", why));
-    }
-  }
-}
-
-// A quantised recipe in whose formats no step would run.
-void CheckSteps(const v1::JobSpec& resolved, Checker& check) {
-  const v1::PrecisionSpec& precision = resolved.precision();
-  const Recipe* recipe = FindRecipe(precision.recipe());
-  const int64_t steps = resolved.train().steps();
-  if (recipe == nullptr || !recipe->quantised() || steps < 1 || precision.warmup_steps() < 0) {
-    return;
-  }
-  if (precision.warmup_steps() >= steps) {
-    check.Add("precision.warmup_steps",
-              Text(precision.warmup_steps(), " of ", steps, " steps run in BF16: none is left to ",
-                   recipe->name, "; lower it, or set precision.recipe: bf16"));
-    return;
-  }
-  // One layer will do: only the phases' steps are asked for.
-  const PrecisionPlan plan = ResolvePrecision(resolved, *recipe, 1);
-  if (precision.bf16_tail() > 0.0 && plan.tail_step <= plan.warmup_steps + 1) {
-    check.Add("precision.bf16_tail",
-              Text("with ", precision.bf16_tail(), " every step runs in BF16: none is left to ",
-                   recipe->name, "; lower it, or set precision.recipe: bf16"));
-  }
-}
-
 }  // namespace
 
 void ResolveSubmitted(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
@@ -227,8 +153,9 @@ void CheckIdleKeys(const v1::JobSpec& given, std::vector<FieldViolation>& violat
     CheckRow(given, resolved, path, field, check);
     CheckEntries(given, resolved, path, field, check);
   });
-  CheckGroups(resolved, check);
-  CheckSteps(resolved, check);
+  CheckIdleValues(
+      given, resolved, [&](const std::string& path) { return IsDefault(given, resolved, path); },
+      check);
 }
 
 }  // namespace hearth::spec

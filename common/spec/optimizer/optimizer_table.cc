@@ -4,14 +4,15 @@
 #include <cstddef>
 #include <string>
 
+#include "absl/strings/str_split.h"
 #include "common/base/table_rows.h"
 #include "common/spec/optimizer/average_state.h"
 
 namespace hearth::spec {
 namespace {
 
-#define HEARTH_ROW(type, name, comment, ...) \
-  OptimizerRow{name, comment, std::vector<StateSpec>{__VA_ARGS__}},
+#define HEARTH_ROW(type, name, comment, options, ...) \
+  OptimizerRow{name, comment, options, std::vector<StateSpec>{__VA_ARGS__}},
 
 // Hidden matrices of enough elements. Embedding and output projection stay as they are: their rows
 // see few tokens each (bitsandbytes keeps embeddings in 32 bits).
@@ -71,6 +72,16 @@ bool OptimizerRow::needs_master() const {
   return std::any_of(states.begin(), states.end(), [](const StateSpec& s) { return !s.narrow; });
 }
 
+bool OptimizerRow::Reads(std::string_view option) const {
+  for (absl::string_view word :
+       absl::StrSplit(absl::string_view(options.data(), options.size()), ' ')) {
+    if (std::string_view(word.data(), word.size()) == option) {
+      return true;
+    }
+  }
+  return false;
+}
+
 absl::Span<const OptimizerRow> Optimizers() {
   static const auto& rows = *new std::vector<OptimizerRow>{HEARTH_OPTIMIZERS(HEARTH_ROW)};
   return rows;
@@ -82,6 +93,16 @@ const OptimizerRow* FindOptimizer(std::string_view name) {
 
 std::vector<std::string_view> OptimizerNames() {
   return ColumnOf(Optimizers(), &OptimizerRow::name);
+}
+
+std::vector<std::string_view> OptimizersThatRead(std::string_view option) {
+  std::vector<std::string_view> names;
+  for (const OptimizerRow& row : Optimizers()) {
+    if (row.Reads(option)) {
+      names.push_back(row.name);
+    }
+  }
+  return names;
 }
 
 std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,

@@ -19,13 +19,15 @@
 namespace hearth::spec {
 
 // clang-format off
-// One row an optimizer: ROW(Type, name, comment, states...). The folder worker/trainer/optim/<name>/
-// defines Make<Type>() (worker/trainer/optim/optimizer.h).
+// One row an optimizer: ROW(Type, name, comment, options, states...). `options` are the fields of
+// OptimizerSpec, parted by blanks, that it reads beside those that all optimizers have. The folder
+// worker/trainer/optim/<name>/ defines Make<Type>() (worker/trainer/optim/optimizer.h).
 #define HEARTH_OPTIMIZERS(ROW)                                                        \
-  ROW(AdamW, "adamw", "Adam with decoupled weight decay",                             \
+  ROW(AdamW, "adamw", "Adam with decoupled weight decay", "beta1 beta2 eps",          \
       StateSpec{.name = "exp_avg", .narrow = true},                                   \
       StateSpec{.name = "exp_avg_sq", .kind = StateKind::kSquares, .narrow = true})   \
   ROW(Muon, "muon", "orthogonal momentum for hidden matrices, AdamW for all else",    \
+      "beta1 beta2 eps momentum newton_schulz",                                       \
       StateSpec{.name = "momentum", .of = &IsHiddenMatrix, .kind = StateKind::kMomentum}, \
       StateSpec{.name = "exp_avg", .of = &IsNotHiddenMatrix, .narrow = true},         \
       StateSpec{.name = "exp_avg_sq", .of = &IsNotHiddenMatrix, .kind = StateKind::kSquares, .narrow = true})
@@ -63,7 +65,11 @@ bool IsNotHiddenMatrix(const Parameter& parameter);
 struct OptimizerRow {
   std::string_view name;
   std::string_view comment;
+  std::string_view options;  // parted by blanks
   std::vector<StateSpec> states = {};
+
+  // Whether it reads that field of OptimizerSpec, which not all optimizers do.
+  bool Reads(std::string_view option) const;
 
   // Any state is not `narrow`.
   bool needs_master() const;
@@ -73,6 +79,8 @@ struct OptimizerRow {
 absl::Span<const OptimizerRow> Optimizers();
 const OptimizerRow* FindOptimizer(std::string_view name);
 std::vector<std::string_view> OptimizerNames();
+// Those that read the option.
+std::vector<std::string_view> OptimizersThatRead(std::string_view option);
 
 // A format of states: a value of optimizer.state.
 struct StateFormatRow {

@@ -282,8 +282,8 @@ TEST(OptimizersTest, AllRows_HaveANameAndStatesOfDifferentNamesForEachParameter)
 
 // Code written for floats never gets another format, unless its row asks for it.
 TEST(OptimizersTest, StateThatIsNotNarrow_StaysInFp32InEveryStateFormat) {
-  const OptimizerRow plain{"plain", "", {StateSpec{"exp_avg"}}};
-  const OptimizerRow narrow{"narrow", "", {StateSpec{.name = "exp_avg", .narrow = true}}};
+  const OptimizerRow plain{"plain", "", "", {StateSpec{"exp_avg"}}};
+  const OptimizerRow narrow{"narrow", "", "", {StateSpec{.name = "exp_avg", .narrow = true}}};
   EXPECT_TRUE(plain.needs_master());
   EXPECT_FALSE(narrow.needs_master());
   for (const StateFormatRow& format : StateFormatRows()) {
