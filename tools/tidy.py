@@ -324,10 +324,13 @@ def plain_words(tree: Tree) -> Iterator[Finding]:
 
 @rule
 def torn_text(tree: Tree) -> Iterator[Finding]:
-    """No line of a few characters inside a paragraph of a page or inside a message, before a word that fits on it."""
+    """No line of a few characters inside a paragraph of a page, a message or a comment, before a word that fits on it."""
     for path in tree.having(".md", *CPP):
         lines = tree.lines(path)
-        found = tidy_words.torn_paragraphs(tidy_docs.prose(lines)) if path.endswith(".md") else tidy_words.torn_literals(lines)
+        if path.endswith(".md"):
+            found = list(tidy_words.torn_paragraphs(tidy_docs.prose(lines)))
+        else:
+            found = [*tidy_words.torn_literals(lines), *tidy_words.torn_comments(lines)]
         for number, text in found:
             yield Finding(path, number, "torn-text", text)
 

@@ -56,6 +56,8 @@ CASES = [
      {"docs/a.md": "# A\n\nA paragraph that was not torn,\nbut goes on.\n\nShort:\n- a\n- b\n```\na\nb\n```\n"}),
     ("torn-text", {"jobctl/a.cc": 'Say("a long message "\n    "of "\n    "two lines");\n'},
      {"jobctl/a.cc": 'Say("a long message "\n    "of two lines", {"a",\n "b",\n "c"});\n'}),
+    ("torn-text", {"jobctl/a.h": "// A sentence that a formatter\n// has cut in two.\nint a;\n"},
+     {"jobctl/a.h": "// A sentence.\n// Another one:\n// a : a table\n// b : of two rows\nint a;\n"}),
     ("braces", {"coordinator/web/a.js": "if (a) b(`{${c}`);\n"}, {"coordinator/web/a.js": "if (a) {\n  b(`if (x) y`);\n}\n"}),
     ("braces", {"jobctl/a.cc": "if (a[f(x)])\n  return;\n"}, {"jobctl/a.cc": "if (a[f(x)]) {\n  return;\n}\n"}),
     ("braces", {"jobctl/a.cc": "if (a) {\n} else\n  b();\n"}, {"jobctl/a.cc": "if (a) {\n} else if constexpr (c) {\n} else {\n}\n"}),

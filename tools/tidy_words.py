@@ -34,6 +34,11 @@ def fragments(lines: List[str]) -> Iterator[Tuple[int, str]]:
             yield number, "a comment is a sentence, or names what it explains"
 
 
+COMMENT_LINE = re.compile(r"(\s*)// (\S.*)$")
+COMMENT_COLUMNS = 100
+COMMENT_GAP = 8  # columns that whoever wraps by hand may leave
+
+
 def torn_paragraphs(lines: Iterable[Tuple[int, str]]) -> Iterator[Tuple[int, str]]:
     """Short lines inside paragraphs of a Markdown file; `lines`: those outside code fences, with their numbers."""
     lines = list(lines)
@@ -41,6 +46,21 @@ def torn_paragraphs(lines: Iterable[Tuple[int, str]]) -> Iterator[Tuple[int, str
         short = line.strip() and len(line) < MIN_TORN and not re.match(r"    |\s*[|#<>]", line)
         if short and after == number + 1 and not NEW_BLOCK.match(following):
             yield number, "join it with the next line"
+
+
+def torn_comments(lines: List[str]) -> Iterator[Tuple[int, str]]:
+    """Lines inside a sentence of a comment in C++ that end well before the limit, as a formatter leaves them when it wraps a longer one."""
+    formatted = True
+    for number, (line, following) in enumerate(zip(lines, lines[1:]), 1):
+        if "// clang-format o" in line:
+            formatted = line.rstrip().endswith("on")
+        comment, next_comment = COMMENT_LINE.match(line), COMMENT_LINE.match(following)
+        if not formatted or not comment or not next_comment or comment[1] != next_comment[1]:
+            continue
+        word = next_comment[2].split()[0]
+        fits = len(line) + 1 + len(word) <= COMMENT_COLUMNS - COMMENT_GAP
+        if fits and re.match(r"[\w`(]", word) and not re.search(r"[.:;!?,)|]$| : |clang-format|NOLINT", comment[2]):
+            yield number, "join it with the next line of the comment"
 
 
 def torn_literals(lines: List[str]) -> Iterator[Tuple[int, str]]:
