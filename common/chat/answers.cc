@@ -129,7 +129,7 @@ class ChatTemplate::AnswerFinder {
   absl::StatusOr<jinja::Rendered::Range> RangeOf(std::string_view text, size_t i) const {
     HEARTH_ASSIGN_OR_RETURN(const size_t content_end, ContentEnd(text, messages_.size(), i));
     HEARTH_ASSIGN_OR_RETURN(const size_t begin, AnswerBegin(text, i));
-    // What ends the answer is what follows it where nothing else does.
+    // Renders the conversation up to this answer: what follows the answer there ends it.
     const Conversation upto(messages_.begin(), messages_.begin() + static_cast<int64_t>(i) + 1);
     HEARTH_ASSIGN_OR_RETURN(const std::string last, chat_.Render(upto, false));
     HEARTH_ASSIGN_OR_RETURN(const size_t last_end, ContentEnd(last, i + 1, i));

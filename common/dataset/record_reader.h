@@ -62,9 +62,9 @@ class RecordParser {
 class RecordReader {
  public:
   // An empty `field` of JSON lines makes the whole line the document. A record has at most
-  // `max_bytes`. A text file that has more is cut behind line ends into
-  // records of about 1 MiB. kNotFound, kPermissionDenied: the file cannot be opened;
-  // kInvalidArgument: a CSV without header, or one that lacks `field`.
+  // `max_bytes`. A text file that has more is cut behind line ends into records of about 1 MiB.
+  // kNotFound, kPermissionDenied: the file cannot be opened; kInvalidArgument: a CSV without
+  // header, or one that lacks `field`.
   static absl::StatusOr<std::unique_ptr<RecordReader>> Open(const std::string& path,
                                                             const InputFormat& format,
                                                             std::string_view field,

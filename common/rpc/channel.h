@@ -23,8 +23,8 @@ inline constexpr absl::Duration kUnaryDeadline = absl::Seconds(10);
 inline constexpr int kMaxMessageBytes = 16 << 20;
 
 // Keepalive (ping every 10 s, answer within 5 s, also without calls) and the retry policy: 4
-// attempts, 0.1 s to 1 s, x2, on UNAVAILABLE, for the unary calls of hearth.v1
-// that have an idempotency_level.
+// attempts, 0.1 s to 1 s, x2, on UNAVAILABLE, for the unary calls of hearth.v1 that have an
+// idempotency_level.
 grpc::ChannelArguments ClientArguments();
 
 // The service config of ClientArguments, as JSON.

@@ -208,7 +208,7 @@ const formats::StoredFormat& FormatOf(const GgufTensor& tensor,
   return tensor.columns() % wanted.block == 0 ? wanted : formats::kStoredF16;
 }
 
-// What the file has in f16 because the wanted format cannot hold it.
+// Notes the tensors that are stored in f16 because the wanted format cannot hold them.
 void NoteOthers(const formats::StoredFormat& wanted, GgufModel& model) {
   const auto other = [&](const GgufSource& source) {
     return wanted.block > 1 && source.tensor.format == &formats::kStoredF16;

@@ -17,7 +17,7 @@ struct Now {
   std::string_view boot_id = "";  // Clock::BootId
 };
 
-// The reading so long ago.
+// The reading that the clocks had `ago` before `now`.
 Now Before(Now now, absl::Duration ago);
 
 // The monotonic reading, for a record.

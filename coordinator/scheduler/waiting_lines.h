@@ -82,9 +82,9 @@ class WaitingLines {
   // Why the jobs of a line wait. They are told a few at a time: a long line takes several calls of
   // TakeUntold.
   //
-  // A plan is being made: what was said for single jobs no longer holds.
+  // A plan is being made: texts of single jobs no longer hold.
   void BeginTexts();
-  // Until the next plan this job says something else than its line.
+  // Until the next plan this job has a text of its own, not that of its line.
   void SpokenFor(const std::string& job_id);
   // Nothing happens when there is no such line.
   void SetText(const Demand& demand, const WaitText& text);

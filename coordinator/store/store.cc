@@ -285,7 +285,7 @@ absl::Status Store::StartGeneration(const FolderState& folder) {
                      "(docs/runbook.md, Backup and restore)"));
   }
   const int64_t seen = folder.marker.value_or(Marker{}).generation;
-  // By the clock as well: workers may have seen generations of which neither file knows.
+  // By the clock as well: workers may have seen generations that neither file records.
   generation_ =
       1 + (options_.restore ? std::max({stored, seen, absl::ToUnixSeconds(options_.now)}) : stored);
   if (options_.restore) {

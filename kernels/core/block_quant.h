@@ -23,9 +23,9 @@ struct BlockForm {
   // BlockScaleBytes(layout, L, K) bytes in the layout's order, 16-byte aligned; every byte is
   // written, padding as 0.
   uint8_t* scales = nullptr;
-  // Read: the largest magnitude that the scale of the tensor is made for, one device
-  // float; 0, infinity or NaN count as "unknown": scale 1. It need not be this tensor's: with that
-  // of an earlier step one pass is enough, and a power of two more is cheap, because the blocks'
+  // Read: the largest magnitude that the scale of the tensor is made for, one device float; 0,
+  // infinity or NaN count as "unknown": scale 1. It need not be this tensor's: with that of an
+  // earlier step one pass is enough, and a power of two more is cheap, because the blocks'
   // E4M3 scales keep their relative precision (a factor of 2^10 costs nothing that is above 2^-4 of
   // the largest block). If it is too small, the scale of a block beyond it stays at its largest and
   // the block's values saturate; if it is far too large, small blocks underflow to zero.

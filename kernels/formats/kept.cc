@@ -78,12 +78,13 @@ absl::Status RequireKept(const KeptInput& keep,
     return absl::OkStatus();
   }
   if (!keep.empty() && (!kept.empty() || quant.columns != nullptr)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op, ": an input to be kept beside a kept one, or beside quantised columns"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        op, ": cannot keep an input beside one that is kept already, or beside quantised columns"));
   }
   if (cols % kKeptBlock != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(op, ": a kept input of ", cols, " columns, no multiple of ", kKeptBlock));
+        absl::StrCat(op, ": an input of ", cols, " columns cannot be kept: that is no multiple of ",
+                     kKeptBlock));
   }
   return absl::OkStatus();
 }

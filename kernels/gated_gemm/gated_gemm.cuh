@@ -230,7 +230,7 @@ struct Place {
   int32_t col;
   int32_t ffn;
 };
-// Four lanes, of which each has a word of four parts, to each lane the four words of one part.
+// Transposes among four lanes: each gives a word of four parts and gets the four words of one.
 __device__ __forceinline__ uint4 GatherPart(const uint32_t (&words)[4]) {
   // A 4 x 4 transpose in two exchanges, with the neighbour and with the lane two on: each sends
   // what the other wants.

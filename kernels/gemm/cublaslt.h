@@ -41,10 +41,10 @@ class GemmPlans {
   ~GemmPlans();
 
   // Runs `args` (checked by CanImplement) on the stream. The first call with a key of which no plan
-  // is known times the candidates on the operands given: it waits for the stream and
-  // writes c several times, or, where it accumulates into c, memory of its own. While the stream is
-  // being captured nothing is timed: such a key gets cuBLASLt's own first choice, which is not
-  // recorded. A deterministic context without a plan file never times: its bits are those of
+  // is known times the candidates on the operands given: it waits for the stream and writes c
+  // several times, or, where it accumulates into c, memory of its own. While the stream is being
+  // captured nothing is timed: such a key gets cuBLASLt's own first choice, which is not recorded.
+  // A deterministic context without a plan file never times: its bits are those of
   // cuBLASLt's first choices. After CudaOptions::tuning_seconds of timing the keys that come get
   // the first choice too. A deterministic context records it, so that later runs have its bits;
   // others leave the key to the next run. HEARTH_GEMM_LOG=1: a line a plan to stderr.

@@ -54,7 +54,7 @@ class Gpu {
   Outcome Check(const OpCase& op_case, const Storage& storage);
   // Whether one run of forward and backward works.
   Outcome Try(const OpCase& op_case, const Storage& storage);
-  // After an error of which the process cannot recover nothing can run any more.
+  // After an error that the process cannot recover from, nothing more can run.
   bool broken();
 
   absl::StatusOr<Ceilings> MeasureCeilings();

@@ -26,7 +26,7 @@ void AddJob(CLI::App& app, JobOptions& job, bool required = true) {
 void AddVerify(CLI::App& app, bool& verify) {
   app.add_flag_callback(
       "--no-verify", [&verify] { verify = false; },
-      "use files of datasets and models whatever checksum is recorded for them");
+      "do not compare the files of datasets and models with their recorded checksums");
 }
 
 void AddEma(CLI::App& app, weights::WeightChoice& choice) {

@@ -1,6 +1,6 @@
-// What a job may choose of what lies with each parameter: the optimizer, and the formats of its
-// state, of masters and of gradients. The values are those of the job file's rows, so that a format
-// that trains is offered by plans as soon as it has its row.
+// A job's choices for what is kept with each parameter: the optimizer, and the formats of its
+// state, of masters and of gradients. The values are those of the job file's rows, so plans offer a
+// format as soon as it has its row.
 #pragma once
 
 #include <string>

@@ -73,8 +73,8 @@ RecipeOnGpu RecipeOn(const GpuRow& gpu, const Recipe& recipe);
 std::optional<MatrixFormat> UnitsFor(const Recipe& recipe, int compute);
 
 // Device memory that a process takes outside its arena, bytes: CUDA context and code, cuBLASLt,
-// cuDNN, graphs. Measured on one H200 (driver 580, CUDA 13.0, cuDNN
-// 9.19): 563 to 568 MB over models, batches and recipes; other GPUs differ by some ten MB.
+// cuDNN, graphs. Measured on one H200 (driver 580, CUDA 13.0, cuDNN 9.19): 563 to 568 MB over
+// models, batches and recipes; other GPUs differ by some ten MB.
 inline constexpr int64_t kProcessOverheadBytes = 566'000'000;
 
 // What NCCL adds to that in a world of several ranks, bytes: buffers of its channels to each peer

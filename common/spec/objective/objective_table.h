@@ -32,7 +32,7 @@ absl::Span<const ObjectiveRow> Objectives();
 const ObjectiveRow* FindObjective(std::string_view name);
 std::vector<std::string_view> ObjectiveNames();
 
-// Whether the task of the job trains; true of one that is no row.
+// Whether the task of the job trains; true for a task that the table lacks.
 bool Trains(const v1::JobSpec& job_spec);
 // Steps until the job is done: train.steps, or the models that it reads.
 int64_t TotalSteps(const v1::Job& job);

@@ -41,7 +41,7 @@ std::vector<DType> MasterFormats(const std::vector<Parameter>& table) {
   return formats;
 }
 
-// Where pieces lie in a buffer of those alone that belong in it.
+// Offsets of pieces in a buffer that holds only the pieces that belong in it.
 struct Packed {
   std::vector<int64_t> offsets;  // by piece, in elements of parameters; -1: it does not
   int64_t elements = 0;

@@ -28,8 +28,8 @@ struct PlanInputs {
 };
 
 // `job_spec` is resolved, vocabulary included; `micro_batch` >= 1 sequences; `shards` 1 or
-// `world_size` (ResolveShards). kInvalidArgument,
-// kUnimplemented: a spec that this version cannot run; the text starts with the field.
+// `world_size` (ResolveShards). kInvalidArgument, kUnimplemented: a spec that this version cannot
+// run; the text starts with the field.
 absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& job_spec,
                                                            int64_t micro_batch,
                                                            int threads,

@@ -62,8 +62,8 @@ inline constexpr int64_t kTensorAlignElements = formats::kStateBlockUnit;
 
 // Element offset of each tensor of the table in those buffers, and behind them the length of the
 // buffers. Tensors whose gradients have one format lie together (GradientGroups), in the order of
-// the table. With `shards` > 1 the first tensor of each unit starts at a multiple of
-// shards * kTensorAlignElements, and the length is one.
+// the table. With `shards` > 1 the first tensor of each unit starts at a multiple of `shards` times
+// kTensorAlignElements, and the length is one.
 std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards = 1);
 
 // Formats that gradients of the table have, in the order in which it begins to use them.

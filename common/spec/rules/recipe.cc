@@ -34,7 +34,7 @@ bool Runs(const v1::JobSpec& job, const std::string& name) {
          RecipeExecution(*recipe, job.resources().device()) != Execution::kNone;
 }
 
-// What a run in the recipe can go on in on its device, as the end of a sentence.
+// The recipes that a run in `recipe` can continue in on its device, as the end of a sentence.
 std::string FollowersText(const v1::JobSpec& job, const Recipe& recipe) {
   const std::vector<std::string_view> names = RecipeNames([&](const Recipe& row) {
     return CanFollow(recipe, row) && Runs(job, std::string(row.name));

@@ -51,7 +51,7 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check);
 void CheckSchedule(const v1::JobSpec& job, Checker& check);
 void CheckWorkers(const v1::JobSpec& job, Checker& check);
 void CheckEvaluations(const v1::JobSpec& job, Checker& check);
-// What tasks need that train nothing.
+// What tasks that train nothing need.
 void CheckEvaluate(const v1::JobSpec& job, Checker& check);
 
 }  // namespace hearth::spec

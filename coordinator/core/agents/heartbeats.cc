@@ -34,8 +34,8 @@ void Heartbeats::Heard(const AgentHeartbeat& command) {
     return;
   }
   Gang& gang = gangs_.of(heartbeat.job_id());
-  // The step may be as old as the heartbeat before this one. Its rank's peer may have been cut off
-  // right after it, and is not to seem alive for longer than it was.
+  // The step may be as old as the heartbeat before this one. A peer of the rank may have been cut
+  // off right after that, and must not look alive for longer.
   gang.Progress(heartbeat.step(), turn_.mono() - options_.heartbeat);
   gang.HeardPhase(job->record().ranks_size(), rank, heartbeat.phase(), turn_.mono());
   gang.stragglers().Heard(job->record().ranks_size(), rank, heartbeat.compute_seconds());

@@ -38,10 +38,10 @@ class Roots {
  public:
   const std::map<std::string, Root>& all() const { return roots_; }  // by root UUID
 
-  // It is to be listed again, `after` at the earliest, and not at once after the last time. Nothing
-  // happens without a UUID.
+  // Has the root listed again after `after`, and later if it was listed just now. Does nothing
+  // without a UUID.
   void LookAt(const std::string& uuid, absl::Duration after, absl::Duration now);
-  // The same at once, for a root that is known.
+  // Has a known root listed at once.
   void LookNow(const std::string& uuid, absl::Duration now) { roots_.at(uuid).due = now; }
 
   // The roots that are due and have a worker to ask, each to be followed by Ask. `worker_of`: a

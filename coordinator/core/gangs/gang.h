@@ -24,12 +24,12 @@ class Gang {
   Gang(int64_t step, absl::Duration now) : step_(step), last_progress_(now), started_(now) {}
 
   absl::Duration started() const { return started_; }
-  // Progress that any rank told of, by whatever way. `made`: no later than the step.
+  // Progress that any rank reports, on any stream. `made`: the time of that step, or earlier.
   void Progress(int64_t step, absl::Duration made);
   int64_t step() const { return step_; }
   absl::Duration last_progress() const { return last_progress_; }
-  // What a step takes, rather more than less: the longest of the last few that were heard of.
-  // Infinite: not known yet.
+  // What a step takes: the longest of the last few, so rather too long than too short. Infinite:
+  // not known yet.
   absl::Duration step_time() const { return step_time_; }
 
   // Then the ranks that are left are killed; an earlier time stays.

@@ -19,7 +19,7 @@ absl::Status BadToken(const std::string& field, const std::string& problem) {
                    absl::StrCat(field, ": ", problem), {{"field", field}});
 }
 
-// A second at least; a date that no calendar has is no use either.
+// At least a second, and at most a date that calendars have.
 absl::Status CheckExpiry(absl::Duration expires_in) {
   const bool good = expires_in == absl::InfiniteDuration() ||
                     (expires_in >= absl::Seconds(1) && expires_in <= absl::Hours(24 * 36525));

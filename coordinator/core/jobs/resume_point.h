@@ -1,4 +1,4 @@
-// From where a job goes on when its next gang starts. Pure.
+// Where a job continues when its next gang starts. Pure.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ constexpr absl::Duration kRecentLoss = absl::Seconds(20);
 constexpr absl::Duration kTogether = absl::Seconds(5);
 // A worker that missed this many heartbeats does not answer.
 constexpr int kMissedHeartbeats = 3;
-// One that was heard so many heartbeats after another's last word did not fall silent with it.
+// A worker heard this many heartbeats after another's last message did not fall silent with it.
 constexpr double kHeartbeatsApart = 1.5;
 // So many steps of a job may be missing, beyond CoreOptions::disconnect_silence.
 constexpr int kStepsMissed = 2;

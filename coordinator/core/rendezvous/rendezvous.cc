@@ -33,7 +33,7 @@ Rendezvous::PutResult Rendezvous::Put(
   const int64_t bytes = EntryBytes(put.key(), put.value());
   const auto old = space.values.find(put.key());
   const int64_t replaced = old == space.values.end() ? 0 : EntryBytes(old->first, old->second);
-  // Those who wait get an answer also if the put is refused: they would wait in vain.
+  // A put that is refused also answers those who wait: the value will not come.
   std::set<int> concerned;
   if (auto waits = space.waits.extract(put.key()); !waits.empty()) {
     concerned = std::move(waits.mapped());

@@ -75,7 +75,7 @@ class CoordinatorMetrics {
   void RpcStarted(std::string_view method);
   void RpcHandled(std::string_view method, std::string_view code, absl::Duration duration);
 
-  // Jobs of which something is accumulated.
+  // Jobs that have running totals.
   size_t jobs_kept() ABSL_LOCKS_EXCLUDED(mu_);
 
   // The whole of /metrics.

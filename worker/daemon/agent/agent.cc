@@ -84,7 +84,7 @@ void Agent::Run() {
       continue;
     }
     const bool eager = clock_.Monotonic() - lost_at_ < options_.eager;
-    // One that was welcomed may have a newer token by now, and its job should not wait.
+    // A worker that was welcomed may have a newer token by now, and its job should not wait.
     const absl::Duration least =
         !welcomed && IsRefusal(status) ? options_.refused_pause : absl::ZeroDuration();
     WaitTicking(

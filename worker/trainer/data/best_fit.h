@@ -27,8 +27,8 @@ class BestFit {
   static constexpr int64_t kBuffer = 1024;  // windows
 
   // Windows of `room` tokens (2 .. 2^21 - 1). Reads all of `data`, which says where its documents
-  // end. `masked`: pieces of which no target counts by the dataset's mask are left out, so that
-  // every window has one that does. kDataLoss: nothing to pack.
+  // end. `masked`: pieces without a target that the dataset's mask counts are left out, so that
+  // every window has one that counts. kDataLoss: nothing to pack.
   static absl::StatusOr<BestFit> Pack(const dataset::Dataset& data, int64_t room, bool masked);
 
   int64_t windows() const { return static_cast<int64_t>(begin_.size()) - 1; }

@@ -58,9 +58,11 @@ absl::StatusOr<Loader::Source> Loader::OpenSource(const LoaderOptions& options,
   }
   source.masked = options.loss_tokens != LossTokens::kAll && data.has_mask();
   if ((packs || options.documents) && !data.info().has_documents()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": records no end token (eos in dataset.json), so nobody knows where its documents ",
-        "end; data.packing: concat and data.attention: causal need none"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     ": records no end token (eos in dataset.json), so the ends of its documents "
+                     "are not known; ",
+                     "data.packing: concat and data.attention: causal need none"));
   }
   if (packs) {
     HEARTH_ASSIGN_OR_RETURN(

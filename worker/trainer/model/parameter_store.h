@@ -23,8 +23,8 @@ struct StoreShards {
 };
 
 // What this rank updates of one tensor, flat. `states` as Parameter::states, each with the elements
-// that it has for the piece (ParameterState::Count); without training
-// there are none, and the gradient is empty.
+// that it has for the piece (ParameterState::Count); without training there are none, and the
+// gradient is empty.
 struct StorePiece {
   spec::ShardPiece place;
   kernels::TensorView master;

@@ -13,7 +13,7 @@ namespace hearth::trainer {
 namespace {
 
 constexpr int64_t kMicroBatch = 8;  // on data
-// What models that do not say how much they read get, as in lm-evaluation-harness.
+// The length of models that state none, as in lm-evaluation-harness.
 constexpr int64_t kDefaultLength = 2048;
 // Samples of several short requests are at least so long where the model allows it.
 constexpr int64_t kPackedLength = 512;

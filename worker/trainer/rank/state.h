@@ -1,4 +1,4 @@
-// What of a run goes into a checkpoint, and back.
+// Saves a run's state into a checkpoint and restores it.
 #pragma once
 
 #include <cstdint>
