@@ -34,7 +34,7 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   context.precision = &precision_;
   context.scales = &scales_;
   context.arena = &arena;
-  context.counts = counts_;
+  context.counts = counts_.as<uint64_t>();
   // All quantised weights lie one behind the other in two buffers, so that one launch quantises
   // them all.
   const std::vector<int64_t> row_offsets =
@@ -63,13 +63,13 @@ void QuantState::BindCounts(const Arena& arena) {
     return;
   }
   const spec::QuantBuffers& ids = arena.ids().quant;
-  counts_ = arena.Typed(ids.counts, DType::kI64).as<uint64_t>();
-  counted_amax_ = arena.Typed(ids.counted_amax, DType::kF32).as<float>();
-  counted_.amax = counted_amax_;
-  counted_.counts = counts_;
+  counts_ = arena.Typed(ids.counts, DType::kI64);
+  counted_amax_ = arena.Typed(ids.counted_amax, DType::kF32);
+  counted_.amax = counted_amax_.as<float>();
+  counted_.counts = counts_.as<uint64_t>();
   if (uint8_t* const host = arena.Bytes(ids.counted_on_host); host != nullptr) {
-    counted_.counts = reinterpret_cast<const uint64_t*>(host);
-    counted_.amax = reinterpret_cast<const float*>(host + CountBytes());
+    counted_.counts = reinterpret_cast<const uint64_t*>(host + ids.counts_layout.counts);
+    counted_.amax = reinterpret_cast<const float*>(host + ids.counts_layout.amax);
   }
 }
 
@@ -101,20 +101,20 @@ Operand QuantState::Bind(Role role, int parameter, const OperandBuffers& buffers
 }
 
 absl::Status QuantState::BeginCounts(const kernels::Exec& exec) const {
-  return kernels::Zero(exec, counts_, static_cast<size_t>(CountBytes()));
+  return kernels::Zero(exec, counts_.data, counts_.bytes());
 }
 
 absl::Status QuantState::FinishCounts(const kernels::Exec& exec, bool quantised) const {
   HEARTH_RETURN_IF_ERROR(quantised ? scaling_->CountWeights(exec) : absl::OkStatus());
   HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
-  const auto amax_bytes = static_cast<size_t>(3 * size()) * sizeof(float);
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_, amax(), amax_bytes));
-  if (counted_.counts == counts_) {
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_.data, amax(), counted_amax_.bytes()));
+  if (counted_.counts == counts_.data) {
     return absl::OkStatus();
   }
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, const_cast<uint64_t*>(counted_.counts), counts_,
-                                       static_cast<size_t>(CountBytes())));
-  return kernels::Copy(exec, const_cast<float*>(counted_.amax), counted_amax_, amax_bytes);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, const_cast<uint64_t*>(counted_.counts), counts_.data,
+                                       counts_.bytes()));
+  return kernels::Copy(exec, const_cast<float*>(counted_.amax), counted_amax_.data,
+                       counted_amax_.bytes());
 }
 
 absl::Status QuantState::Reset(const kernels::Exec& exec) const {

@@ -102,7 +102,6 @@ class QuantState {
   void BindCounts(const Arena& arena);
   // The fallback's scales are of the same magnitudes, which an update uses up.
   absl::Status ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const;
-  int64_t CountBytes() const { return 3 * size() * 2 * static_cast<int64_t>(sizeof(uint64_t)); }
   float* amax(int64_t site = 0) const { return scales_.At(site).amax; }
 
   spec::PrecisionPlan precision_;
@@ -112,8 +111,8 @@ class QuantState {
   std::vector<kernels::QuantizeTensor> measured_;  // weights, only the magnitude
   TensorScales scales_;
   TensorScales fallback_;       // of PrecisionPlan::fallback, from the same magnitudes; empty: none
-  uint64_t* counts_ = nullptr;  // [3n][2]
-  float* counted_amax_ = nullptr;     // [3n]
+  kernels::TensorView counts_;        // [3n][2]
+  kernels::TensorView counted_amax_;  // [3n]
   Counts counted_;                    // the same, or the host's copies of them
   std::unique_ptr<Scaling> scaling_;  // null: nothing is quantised
 };

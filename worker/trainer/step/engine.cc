@@ -239,7 +239,6 @@ kernels::TensorView Engine::comm_staging() const {
 }
 
 void Engine::BindStaging() {
-  const int64_t n = model_->rows();
   for (int slot = 0; slot < spec::kStagingSlots; ++slot) {
     Staged& staged = staged_[slot];
     if (!on_gpu()) {
@@ -247,12 +246,12 @@ void Engine::BindStaging() {
       continue;
     }
     const spec::StagingBuffers& ids = arena_->ids().staging[static_cast<size_t>(slot)];
-    auto* words = reinterpret_cast<int32_t*>(arena_->Bytes(ids.batch));
-    staged.batch.tokens = words;
-    staged.batch.targets = words + n;
-    staged.batch.position = words + 2 * n;
-    staged.batch.start = words + 3 * n;
-    staged.batch.loss_weight = reinterpret_cast<float*>(words + 4 * n);
+    uint8_t* const host = arena_->Bytes(ids.batch);
+    staged.batch.tokens = reinterpret_cast<int32_t*>(host + ids.layout.tokens);
+    staged.batch.targets = reinterpret_cast<int32_t*>(host + ids.layout.targets);
+    staged.batch.position = reinterpret_cast<int32_t*>(host + ids.layout.positions);
+    staged.batch.start = reinterpret_cast<int32_t*>(host + ids.layout.starts);
+    staged.batch.loss_weight = reinterpret_cast<float*>(host + ids.layout.loss_weight);
     staged.inputs = arena_->As<kernels::StepInputs>(ids.inputs);
     staged.state = arena_->As<kernels::StepState>(ids.state);
   }
@@ -282,12 +281,13 @@ absl::StatusOr<Engine::Scores> Engine::ReadScores() const {
   if (!on_gpu()) {
     return Scores{nll.as<float>(), top.as<int32_t>()};
   }
-  auto* host = reinterpret_cast<float*>(arena_->Bytes(ids.scores_on_host));
-  auto* host_top = reinterpret_cast<int32_t*>(host + model_->rows());
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host, nll.data, nll.bytes()));
+  uint8_t* const host = arena_->Bytes(ids.scores_on_host);
+  auto* const host_nll = reinterpret_cast<float*>(host + ids.scores_layout.nll);
+  auto* const host_top = reinterpret_cast<int32_t*>(host + ids.scores_layout.top);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host_nll, nll.data, nll.bytes()));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host_top, top.data, top.bytes()));
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
-  return Scores{host, host_top};
+  return Scores{host_nll, host_top};
 }
 
 absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
