@@ -313,21 +313,16 @@ absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
 }
 
 absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_size) {
-  // cuBLASLt, cuDNN and graphs take some hundred MiB as they are used.
-  constexpr int64_t kLibraryReserve = int64_t{768} << 20;
-  // NCCL allocates the buffers of a channel when the first operation uses it, which is after this.
-  constexpr int64_t kNcclReserve = int64_t{1024} << 20;
-  static_assert(kNcclReserve >= spec::kNcclOverheadBytes);
-  const int64_t reserve = kLibraryReserve + (world_size > 1 ? kNcclReserve : 0);
   int64_t free = 0;
   int64_t total = 0;
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(context, free, total));
+  const int64_t bytes = spec::PlannableBytesNow(total, free, world_size);
   int64_t given = 0;
   if (const char* text = Environment("HEARTH_MEMORY_BYTES");
       text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
-    return std::min(given, free) - reserve;
+    return std::min(bytes, spec::PlannableBytes("cuda", given, world_size));
   }
-  return free - reserve;
+  return bytes;
 }
 
 int64_t CpuMemoryBytes(int ranks) {

@@ -153,8 +153,8 @@ absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
     bool deterministic,
     const std::optional<TunedPlanPaths>& plans = std::nullopt);
 
-// Bytes a rank of `world_size` may plan with on a GPU: what is free, less a reserve for what
-// libraries take later.
+// Bytes a rank of `world_size` may plan with on a GPU: spec::PlannableBytesNow of it, and no more
+// than of a GPU of HEARTH_MEMORY_BYTES if that is set.
 absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_size);
 
 // Bytes a rank may plan with on the CPU: HEARTH_MEMORY_BYTES if set, else half of what the machine
