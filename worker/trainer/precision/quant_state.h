@@ -19,6 +19,7 @@
 #include "worker/trainer/precision/operand.h"
 #include "worker/trainer/precision/per_tensor/tensor_scales.h"
 #include "worker/trainer/precision/scaling.h"
+#include "worker/trainer/precision/sites.h"
 
 namespace hearth::trainer {
 
@@ -102,16 +103,17 @@ class QuantState {
   void BindCounts(const Arena& arena);
   // The fallback's scales are of the same magnitudes, which an update uses up.
   absl::Status ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const;
-  float* amax(int64_t site = 0) const { return scales_.At(site).amax; }
+  const QuantSites& fallback_sites() const { return fallback_.sites(); }
+  float* amax(int64_t site = 0) const { return sites_.At(site).amax; }
 
   spec::PrecisionPlan precision_;
   std::vector<int> weights_;
   std::vector<int> number_;                        // by parameter
   std::vector<int> layers_;                        // by number; -1: the output projection
   std::vector<kernels::QuantizeTensor> measured_;  // weights, only the magnitude
-  TensorScales scales_;
+  QuantSites sites_;
   TensorScales fallback_;       // of PrecisionPlan::fallback, from the same magnitudes; empty: none
-  kernels::TensorView counts_;        // [3n][2]
+  kernels::TensorView counts_;  // [3n][2]
   kernels::TensorView counted_amax_;  // [3n]
   Counts counted_;                    // the same, or the host's copies of them
   std::unique_ptr<Scaling> scaling_;  // null: nothing is quantised

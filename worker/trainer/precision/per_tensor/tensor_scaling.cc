@@ -80,7 +80,8 @@ class TensorOperand : public StoredForm {
   // always; for later steps, magnitudes of evaluation are not the training's.
   float* Measured(const Pass& pass, Forms forms) const {
     const bool measured = scaling_.delayed() ? pass.record : true;
-    return measured && forms != Forms::kColumns ? scaling_.scales().At(site_).amax : nullptr;
+    return measured && forms != Forms::kColumns ? scaling_.scales().sites().At(site_).amax
+                                                : nullptr;
   }
 
   static absl::Status Quantize(const kernels::Exec& exec,
@@ -103,7 +104,8 @@ class TensorOperand : public StoredForm {
 
 }  // namespace
 
-TensorScaling::TensorScaling(const ScalingContext& context) : context_(context) {
+TensorScaling::TensorScaling(const ScalingContext& context)
+    : context_(context), scales_(context.sites, *context.precision->recipe) {
   for (int k = 0; k < context_.size(); ++k) {
     const QuantisedWeight& weight = context_.weights[static_cast<size_t>(k)];
     weights_.push_back(

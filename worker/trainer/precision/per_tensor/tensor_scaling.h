@@ -2,6 +2,7 @@
 // (current).
 #pragma once
 
+#include "worker/trainer/precision/per_tensor/tensor_scales.h"
 #include "worker/trainer/precision/scaling.h"
 
 namespace hearth::trainer {
@@ -22,7 +23,7 @@ class TensorScaling : public Scaling {
   size_t underflow() const override { return 0; }
 
   bool delayed() const { return context_.precision->delayed; }
-  const TensorScales& scales() const { return *context_.scales; }
+  const TensorScales& scales() const { return scales_; }
   // The site's zeros and largest magnitudes among its quantised values into its place of the
   // counts, which the plan has.
   absl::Status Count(const kernels::Exec& exec,
@@ -33,6 +34,7 @@ class TensorScaling : public Scaling {
   ProductOperand WeightRows(int k) const;
 
   ScalingContext context_;
+  TensorScales scales_;
   std::vector<kernels::QuantizeTensor> weights_;  // rows and columns
 };
 
