@@ -131,7 +131,7 @@ absl::Status QuantState::Reset(const kernels::Exec& exec) const {
 
 absl::Status QuantState::BeginMicroBatch(const kernels::Exec& exec) const {
   // Delayed scales are made of the whole step's magnitudes, which go on over its micro-batches.
-  if (empty() || precision_.delayed) {
+  if (empty() || ScalesAreOfEarlierSteps()) {
     return absl::OkStatus();
   }
   return kernels::Zero(exec, amax(), static_cast<size_t>(2 * size()) * sizeof(float));

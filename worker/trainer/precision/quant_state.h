@@ -48,7 +48,7 @@ class QuantState {
   Operand Bind(Role role, int parameter, const OperandBuffers& buffers) const;
   // Whether scales come from earlier steps. Then a run without saved ones begins with a plain step,
   // and ranks share the magnitudes they record.
-  bool ScalesAreOfEarlierSteps() const { return !empty() && precision_.delayed; }
+  bool ScalesAreOfEarlierSteps() const { return !empty() && precision_.recipe->delayed(); }
 
   // Scales 1, nothing recorded.
   absl::Status Reset(const kernels::Exec& exec) const;

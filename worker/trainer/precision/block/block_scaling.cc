@@ -227,7 +227,7 @@ absl::Status BlockScaling::UpdateAmax(const kernels::Exec& exec,
                                       int64_t first,
                                       int64_t count,
                                       const int32_t* skip) const {
-  if (!context_.precision->delayed) {
+  if (!context_.precision->recipe->delayed()) {
     return absl::OkStatus();  // no operand has a scale of the tensor
   }
   kernels::UpdateBlockAmaxArgs args;
