@@ -7,9 +7,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/dropout/dropout.h"
-#include "kernels/gated_gemm/gated_gemm.h"
-#include "kernels/gelu/gelu.h"
-#include "kernels/swiglu/swiglu.h"
+#include "worker/trainer/model/activation_function.h"
 #include "worker/trainer/model/blocks/block_maker.h"
 #include "worker/trainer/model/linear.h"
 #include "worker/trainer/model/norm_layer.h"
@@ -64,7 +62,8 @@ class DenseFfn : public SubBlock {
   RecomputeLevels levels_;
   bool activated_again_;  // backward makes the columns of the activation function's output
   bool with_gradient_;    // and that together with its gradient
-  spec::Activation activation_;
+  const ActivationFunction& function_;
+  int64_t parts_;  // of the function's input
   kernels::DType round_;
   bool training_;
   int64_t rows_;
@@ -92,7 +91,8 @@ DenseFfn::DenseFfn(const ModelContext& c,
     : levels_(c.plan),
       activated_again_(c.Site(Slot::kFfnDown, placed.layer).backward_makes_columns),
       with_gradient_(c.Site(Slot::kFfnDown, placed.layer).dy_waits),
-      activation_(c.shape().activation),
+      function_(FunctionOf(c.shape().activation)),
+      parts_(c.shape().ffn_parts()),
       round_(c.numerics.activation),
       training_(c.plan.training),
       rows_(c.rows()),
@@ -127,82 +127,40 @@ absl::Status DenseFfn::Activate(
   // Evaluation keeps nothing.
   const bool narrow = Quantised(pass) && pass.record;
   const kernels::KeptInput none;
-  const kernels::KeptInput& written = narrow && keep ? kept_ : none;
-  const kernels::KeptInput& read = narrow && forms == Forms::kColumns ? kept_ : none;
-  if (activation_ == spec::Activation::kSwiglu) {
-    kernels::SwigluForwardArgs args;
-    args.gate_up = projected_;
-    args.y = target.plain;
-    args.y_quant = target.quant;
-    args.y_blocks = target.blocks;
-    args.round_y = round_;
-    args.keep = written;
-    args.kept = read;
-    if (project) {
-      HEARTH_ASSIGN_OR_RETURN(const kernels::GemmArgs product,
-                              in_projection_.ForwardProduct(exec, pass, projected_));
-      HEARTH_RETURN_IF_ERROR(kernels::GatedGemmForward(exec, {product, args}));
-    } else {
-      HEARTH_RETURN_IF_ERROR(kernels::SwigluForward(exec, args));
-    }
-    return x.Settle(exec, pass, target, forms);
-  }
+  ActivationForward args;
+  args.outputs.y = target.plain;
+  args.outputs.y_quant = target.quant;
+  args.outputs.y_blocks = target.blocks;
+  args.outputs.round_y = round_;
+  args.outputs.keep = narrow && keep ? kept_ : none;
+  args.outputs.kept = narrow && forms == Forms::kColumns ? kept_ : none;
+  args.input = projected_;
   if (project) {
-    HEARTH_RETURN_IF_ERROR(in_projection_.Forward(exec, pass, projected_));
+    HEARTH_ASSIGN_OR_RETURN(args.product, in_projection_.ForwardProduct(exec, pass, projected_));
   }
-  kernels::GeluForwardArgs args;
-  args.x = projected_;
-  args.y = target.plain;
-  args.y_quant = target.quant;
-  args.y_blocks = target.blocks;
-  args.kind = activation_;
-  args.round_y = round_;
-  args.keep = written;
-  args.kept = read;
-  HEARTH_RETURN_IF_ERROR(kernels::GeluForward(exec, args));
+  HEARTH_RETURN_IF_ERROR(function_.Forward(exec, args));
   return x.Settle(exec, pass, target, forms);
 }
 
 absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec,
                                         const Pass& pass,
                                         const TensorView& d_delta) const {
-  HEARTH_ASSIGN_OR_RETURN(const kernels::GemmArgs product,
+  ActivationBackward args;
+  HEARTH_ASSIGN_OR_RETURN(args.product,
                           down_projection_.InputGradientProduct(exec, pass, d_delta, d_activated_));
   const Operand& dy = in_projection_.dy();
-  const int64_t parts = activation_ == spec::Activation::kSwiglu ? 2 : 1;
-  const OperandTarget target = dy.Target(pass, in_projection_.NeedsPlainDy(),
-                                         kernels::WholeBlockParts(projected_.cols(), parts));
-  const kernels::KeptInput kept = Quantised(pass) ? kept_ : kernels::KeptInput();
-  if (activation_ == spec::Activation::kSwiglu) {
-    kernels::SwigluBackwardArgs args;
-    args.dy = d_activated_;
-    args.gate_up = projected_;
-    args.d_gate_up = target.plain;
-    args.d_gate_up_quant = target.quant;
-    args.d_gate_up_blocks = target.blocks;
-    args.round_d_gate_up = round_;
-    args.kept = kept;
-    // The activation that the weights' gradient reads is made on the way, since its inputs are read
-    // here anyhow. Restore leaves it out.
-    if (with_gradient_ && Quantised(pass)) {
-      args.y_quant = down_projection_.x().Target(pass, false, false, Forms::kColumns).quant;
-      args.round_y = round_;
-    }
-    HEARTH_RETURN_IF_ERROR(kernels::GatedGemmBackward(exec, {product, args}));
-    return dy.Settle(exec, pass, target);
+  args.gradient = dy.Target(pass, in_projection_.NeedsPlainDy(),
+                            kernels::WholeBlockParts(projected_.cols(), parts_));
+  args.input = projected_;
+  args.kept = Quantised(pass) ? kept_ : kernels::KeptInput();
+  args.round = round_;
+  // The activation that the weights' gradient reads is made on the way, since its inputs are read
+  // here anyhow. Restore leaves it out.
+  if (with_gradient_ && Quantised(pass)) {
+    args.output = down_projection_.x().Target(pass, false, false, Forms::kColumns).quant;
   }
-  HEARTH_RETURN_IF_ERROR(kernels::Gemm(exec, product));
-  kernels::GeluBackwardArgs args;
-  args.dy = d_activated_;
-  args.x = projected_;
-  args.dx = target.plain;
-  args.dx_quant = target.quant;
-  args.dx_blocks = target.blocks;
-  args.kind = activation_;
-  args.round_dx = round_;
-  args.kept = kept;
-  HEARTH_RETURN_IF_ERROR(kernels::GeluBackward(exec, args));
-  return dy.Settle(exec, pass, target);
+  HEARTH_RETURN_IF_ERROR(function_.Backward(exec, args));
+  return dy.Settle(exec, pass, args.gradient);
 }
 
 absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
@@ -218,7 +176,7 @@ absl::Status DenseFfn::Normalise(const kernels::Exec& exec,
 absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
   HEARTH_RETURN_IF_ERROR(
       Normalise(exec, pass, stream, levels_.NormForms(in_projection_.x(), pass)));
-  // From the level on that projects again, backward keeps it.
+  // From kFfn on backward projects again, so forward does not keep it.
   const bool keep = levels_.Of(in_projection_.x(), pass) < Recompute::kFfn;
   HEARTH_RETURN_IF_ERROR(
       Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth, keep, true));
