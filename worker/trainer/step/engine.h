@@ -22,8 +22,8 @@
 #include "worker/trainer/model/parameter_store.h"
 #include "worker/trainer/optim/optimizer.h"
 #include "worker/trainer/optim/weight_average.h"
+#include "worker/trainer/precision/numerics.h"
 #include "worker/trainer/precision/quant_state.h"
-#include "worker/trainer/recipe/numerics.h"
 #include "worker/trainer/step/tuned_plan_paths.h"
 
 namespace hearth::trainer {

@@ -3,7 +3,7 @@
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/model/pass.h"
-#include "worker/trainer/recipe/numerics.h"
+#include "worker/trainer/precision/numerics.h"
 
 namespace hearth::trainer {
 
