@@ -18,6 +18,7 @@
 #include "worker/trainer/cli/machine/gpu_scratch.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/step/engine.h"
 
