@@ -55,7 +55,7 @@ class TensorOperand : public StoredForm {
   static absl::Status Quantize(const kernels::Exec& exec,
                                const kernels::TensorView& plain,
                                const kernels::QuantView& quant);
-  // In passes that count.
+  // Counts the values of passes that count.
   absl::Status Count(const kernels::Exec& exec, const Pass& pass) const;
   // The scale that follows from the tensor's own magnitude.
   absl::Status UpdateScale(const kernels::Exec& exec) const;
