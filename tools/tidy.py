@@ -214,7 +214,7 @@ BANS = [
     ("throw", re.compile(r"\bthrow\b"), (), "return absl::Status"),
     ("recipe-branch", re.compile(r"\brecipe\w*(\.|->)name(\(\))?\s*[!=]=|\bIs(Fp8|Mxfp8|Nvfp4)\(|"
                                  r"\blm_head(\(\))?\s*[!=]=|\bscaling(\(\))?\s*[!=]=\s*(\w+::)*Scaling::"),
-     ("common/spec/recipe/", "worker/trainer/recipe/", "tests/"), "recipes are values: branch on their operands"),
+     ("common/spec/recipe/", "tests/"), "recipes are values: branch on their operands"),
 ]
 TEST_BANS = [
     ("sleep", re.compile(r"\b(sleep_for|sleep_until|SleepFor|usleep|nanosleep)\b|(?<![\w:.>])sleep\("), "use FakeClock or wait for a condition"),

@@ -32,7 +32,7 @@ CASES = [
     ("banned", {"common/a.h": "using namespace std;\n"}, {"common/a.h": "using std::string;\n"}),
     ("banned", {"common/a.cc": "throw 1;\n"}, {"common/a.cc": 'Say("never throw");\n'}),
     ("banned", {"worker/trainer/step/a.cc": 'if (recipe.name() == "fp8") {}\n'},
-     {"worker/trainer/recipe/a.cc": 'if (recipe.name() == "fp8") {}\n'}),
+     {"common/spec/recipe/a.cc": 'if (recipe.name() == "fp8") {}\n'}),
     ("banned", {"common/spec/rules/a.cc": 'if (p.lm_head() == "fp8") {}\n'},
      {"common/spec/recipe/a.cc": 'if (p.lm_head() == "fp8") {}\n'}),
     ("banned", {"common/spec/plan/a.cc": "if (x.scaling != spec::Scaling::kBlock) {}\n"},

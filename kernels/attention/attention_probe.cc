@@ -142,7 +142,30 @@ absl::StatusOr<double> RunOnGpu(const Exec& exec, const Reference& r) {
   return std::max(out, gradient);
 }
 
+// As HEARTH_ATTENTION calls it.
+struct ProbedKernel {
+  const char* name;
+  bool own_stands_in;
+};
+constexpr ProbedKernel kKernels[] = {{"cudnn", true}, {"own", false}};
+constexpr int64_t kHeadDims[] = {64, 128};
+
+std::string ProbeName(const ProbedKernel& kernel, int64_t head_dim) {
+  return absl::StrCat(kernel.name, " head ", head_dim);
+}
+
 }  // namespace
+
+bool OwnKernelStandsIn(std::string_view name) {
+  for (const ProbedKernel& kernel : kKernels) {
+    for (const int64_t head_dim : kHeadDims) {
+      if (name == ProbeName(kernel, head_dim)) {
+        return kernel.own_stands_in;
+      }
+    }
+  }
+  return false;
+}
 
 std::vector<AttentionProbe> ProbeAttention(const Exec& exec) {
   std::vector<AttentionProbe> probes;
@@ -151,11 +174,11 @@ std::vector<AttentionProbe> ProbeAttention(const Exec& exec) {
   }
   const char* before = GetEnv("HEARTH_ATTENTION");
   const std::string restore = before == nullptr ? "" : before;
-  for (const char* which : {"cudnn", "own"}) {
-    SetEnv("HEARTH_ATTENTION", which);
-    for (const int64_t head_dim : {64, 128}) {
+  for (const ProbedKernel& kernel : kKernels) {
+    SetEnv("HEARTH_ATTENTION", kernel.name);
+    for (const int64_t head_dim : kHeadDims) {
       AttentionProbe probe;
-      probe.name = absl::StrCat(which, " head ", head_dim);
+      probe.name = ProbeName(kernel, head_dim);
       const absl::StatusOr<Reference> reference = MakeReference(head_dim);
       const absl::StatusOr<double> error =
           reference.ok() ? RunOnGpu(exec, *reference) : reference.status();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/core/exec.h"
@@ -15,6 +16,9 @@ struct AttentionProbe {
   double max_relative_error =
       0.0;  // largest of output and gradient, by the largest reference value
 };
+
+// Whether our own kernel stands in for the one that the probe of this name tries.
+bool OwnKernelStandsIn(std::string_view name);
 
 // Forward and backward of 2 sequences of 192 tokens, 4 heads on 2 key/value heads, BF16, for head
 // sizes 64 and 128. Allocates and waits for the stream. Empty on the CPU and without CUDA.

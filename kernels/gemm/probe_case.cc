@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/base/table_rows.h"
 #include "kernels/core/block_quant.h"
 #include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
@@ -12,6 +13,7 @@
 namespace hearth::kernels {
 namespace {
 
+using enum ProbeFallback;
 using formats::UnitProducts;
 
 constexpr const BlockLayoutRow* kMxfp8 = &RowOf(BlockLayout::kMxfp8);
@@ -20,24 +22,24 @@ constexpr const BlockLayoutRow* kNvfp4 = &RowOf(BlockLayout::kNvfp4);
 // The bounds leave room for the rounding of c (bf16: 2^-9 of each element) and, for FP8 on Hopper,
 // for its accumulator of 13 fraction bits.
 constexpr ProbeCase kCases[] = {
-    {"bf16", {}, 0x1p-7, nullptr, DType::kBF16, DType::kBF16, DType::kBF16, false},
-    {"f32", {}, 1e-5, nullptr, DType::kF32, DType::kF32, DType::kF32, false},
-    {"fp8 e4m3 x e4m3", {}, 0x1p-8, nullptr, DType::kE4M3, DType::kE4M3, DType::kF32, false},
-    {"fp8 e5m2 x e4m3", {}, 0x1p-8, nullptr, DType::kE5M2, DType::kE4M3, DType::kF32, false},
-    {"mxfp8", UnitProducts{kMxfp8}, 0x1p-7, kMxfp8, DType::kE4M3, DType::kE4M3, DType::kBF16,
-     false},
-    {"mxfp8 gradient", UnitProducts{kMxfp8}, 0x1p-8, kMxfp8, DType::kE4M3, DType::kE4M3,
-     DType::kF32, true},
-    {"nvfp4", UnitProducts{kNvfp4}, 0x1p-7, kNvfp4, DType::kE2M1, DType::kE2M1, DType::kBF16,
-     false},
-    {"nvfp4 gradient", UnitProducts{kNvfp4}, 0x1p-8, kNvfp4, DType::kE2M1, DType::kE2M1,
-     DType::kF32, true},
-    {"fp8 unit scales", UnitProducts{}, 0x1p-7, nullptr, DType::kE4M3, DType::kE4M3, DType::kBF16,
-     false},
-    {"fp8 unit scales e5m2", UnitProducts{}, 0x1p-7, nullptr, DType::kE5M2, DType::kE4M3,
+    {"bf16", kNone, {}, 0x1p-7, nullptr, DType::kBF16, DType::kBF16, DType::kBF16, false},
+    {"f32", kNone, {}, 1e-5, nullptr, DType::kF32, DType::kF32, DType::kF32, false},
+    {"fp8 e4m3 x e4m3", kStop, {}, 0x1p-8, nullptr, DType::kE4M3, DType::kE4M3, DType::kF32, false},
+    {"fp8 e5m2 x e4m3", kStop, {}, 0x1p-8, nullptr, DType::kE5M2, DType::kE4M3, DType::kF32, false},
+    {"mxfp8", kEmulated, UnitProducts{kMxfp8}, 0x1p-7, kMxfp8, DType::kE4M3, DType::kE4M3,
      DType::kBF16, false},
-    {"fp8 unit scales gradient", UnitProducts{}, 0x1p-8, nullptr, DType::kE5M2, DType::kE4M3,
+    {"mxfp8 gradient", kEmulated, UnitProducts{kMxfp8}, 0x1p-8, kMxfp8, DType::kE4M3, DType::kE4M3,
      DType::kF32, true},
+    {"nvfp4", kEmulated, UnitProducts{kNvfp4}, 0x1p-7, kNvfp4, DType::kE2M1, DType::kE2M1,
+     DType::kBF16, false},
+    {"nvfp4 gradient", kEmulated, UnitProducts{kNvfp4}, 0x1p-8, kNvfp4, DType::kE2M1, DType::kE2M1,
+     DType::kF32, true},
+    {"fp8 unit scales", kPlainFp8, UnitProducts{}, 0x1p-7, nullptr, DType::kE4M3, DType::kE4M3,
+     DType::kBF16, false},
+    {"fp8 unit scales e5m2", kPlainFp8, UnitProducts{}, 0x1p-7, nullptr, DType::kE5M2, DType::kE4M3,
+     DType::kBF16, false},
+    {"fp8 unit scales gradient", kPlainFp8, UnitProducts{}, 0x1p-8, nullptr, DType::kE5M2,
+     DType::kE4M3, DType::kF32, true},
 };
 
 RngKey Key(uint32_t tensor, uint32_t what) {
@@ -132,6 +134,10 @@ void FillReference(const std::vector<double>& a, const std::vector<double>& b, P
 
 absl::Span<const ProbeCase> ProbeCases() {
   return kCases;
+}
+
+const ProbeCase* FindProbeCase(std::string_view name) {
+  return FindRow(kCases, &ProbeCase::name, name);
 }
 
 ProbeProduct MakeProbeProduct(const ProbeCase& which) {

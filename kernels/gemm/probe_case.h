@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -13,8 +14,17 @@
 
 namespace hearth::kernels {
 
+// What the engine does on a GPU that fails a case.
+enum class ProbeFallback : uint8_t {
+  kNone,      // nothing: the GPU is at fault
+  kStop,      // recipes with one scale a tensor do not run where the product is refused
+  kEmulated,  // it computes the product in BF16
+  kPlainFp8,  // it runs plain FP8 on the units of plain FP8
+};
+
 struct ProbeCase {
   const char* name;
+  ProbeFallback fallback;
   // The choice of ChooseBlockGemms that hangs on it; none: it tries no block-scaled units.
   std::optional<formats::UnitProducts> units;
   double bound;                  // of ProbeError
@@ -52,6 +62,8 @@ struct ProbeProduct {
   // scales count as much as others.
   std::vector<double> spread;
 };
+// The row of that name; null: none.
+const ProbeCase* FindProbeCase(std::string_view name);
 // The same bits each time.
 ProbeProduct MakeProbeProduct(const ProbeCase& which);
 

@@ -6,34 +6,9 @@ namespace hearth::kernels::harness {
 
 std::vector<OpCase> AllCases() {
   using Table = std::vector<OpCase> (*)();
-  constexpr Table kTables[] = {
-      GemmCases,
-      EmbeddingCases,
-      RmsNormCases,
-      LayerNormCases,
-      QkNormRopeCases,
-      SwigluCases,
-      GeluCases,
-      AttentionCases,
-      LinearCrossEntropyCases,
-      GatedGemmCases,
-      DropoutCases,
-      AdamWCases,
-      GradNormCases,
-      ScaleCases,
-      MovingAverageCases,
-      RoundCases,
-      AmaxCases,
-      StepGateCases,
-      QuantizeCases,
-      CountCodesCases,
-      BlockQuantizeCases,
-      DrawNormalCases,
-      CachedAttentionCases,
-      SampleTokensCases,
-      NewtonSchulzCases,
-      MuonCases,
-  };
+#define HEARTH_CASES(op, Op) Op##Cases,
+  constexpr Table kTables[] = {HEARTH_OPS(HEARTH_CASES)};
+#undef HEARTH_CASES
   std::vector<OpCase> all;
   for (Table table : kTables) {
     std::vector<OpCase> cases = table();

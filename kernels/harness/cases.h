@@ -1,37 +1,45 @@
-// The tables of cases, one per op folder; cases.cc joins them.
+// All operations, and their tables of cases, which cases.cc joins.
 #pragma once
 
 #include <vector>
 
 #include "kernels/harness/harness.h"
 
+// clang-format off
+// One row an operation: ROW(op, Op). Folder op/ has op.cc, the door, op_cpu.cc, op.cu for GPUs, and
+// op_cases.cc with OpCases(). kernels/CMakeLists.txt reads the rows, too.
+#define HEARTH_OPS(ROW)                         \
+  ROW(gemm, Gemm)                               \
+  ROW(embedding, Embedding)                     \
+  ROW(norm, Norm)                               \
+  ROW(qk_norm_rope, QkNormRope)                 \
+  ROW(swiglu, Swiglu)                           \
+  ROW(gated_gemm, GatedGemm)                    \
+  ROW(gelu, Gelu)                               \
+  ROW(attention, Attention)                     \
+  ROW(linear_cross_entropy, LinearCrossEntropy) \
+  ROW(dropout, Dropout)                         \
+  ROW(adamw, AdamW)                             \
+  ROW(grad_norm, GradNorm)                      \
+  ROW(scale, Scale)                             \
+  ROW(round, Round)                             \
+  ROW(amax, Amax)                               \
+  ROW(draw_normal, DrawNormal)                  \
+  ROW(quantize, Quantize)                       \
+  ROW(block_quantize, BlockQuantize)            \
+  ROW(step_gate, StepGate)                      \
+  ROW(count_codes, CountCodes)                  \
+  ROW(cached_attention, CachedAttention)        \
+  ROW(sample_tokens, SampleTokens)              \
+  ROW(newton_schulz, NewtonSchulz)              \
+  ROW(muon, Muon)                               \
+  ROW(moving_average, MovingAverage)
+// clang-format on
+
 namespace hearth::kernels::harness {
 
-std::vector<OpCase> GemmCases();
-std::vector<OpCase> EmbeddingCases();
-std::vector<OpCase> RmsNormCases();
-std::vector<OpCase> LayerNormCases();
-std::vector<OpCase> QkNormRopeCases();
-std::vector<OpCase> SwigluCases();
-std::vector<OpCase> GatedGemmCases();
-std::vector<OpCase> GeluCases();
-std::vector<OpCase> AttentionCases();
-std::vector<OpCase> LinearCrossEntropyCases();
-std::vector<OpCase> DropoutCases();
-std::vector<OpCase> AdamWCases();
-std::vector<OpCase> GradNormCases();
-std::vector<OpCase> ScaleCases();
-std::vector<OpCase> MovingAverageCases();
-std::vector<OpCase> RoundCases();
-std::vector<OpCase> AmaxCases();
-std::vector<OpCase> DrawNormalCases();
-std::vector<OpCase> StepGateCases();
-std::vector<OpCase> CountCodesCases();
-std::vector<OpCase> QuantizeCases();
-std::vector<OpCase> BlockQuantizeCases();
-std::vector<OpCase> CachedAttentionCases();
-std::vector<OpCase> SampleTokensCases();
-std::vector<OpCase> NewtonSchulzCases();
-std::vector<OpCase> MuonCases();
+#define HEARTH_DECLARE_CASES(op, Op) std::vector<OpCase> Op##Cases();
+HEARTH_OPS(HEARTH_DECLARE_CASES)
+#undef HEARTH_DECLARE_CASES
 
 }  // namespace hearth::kernels::harness

@@ -306,12 +306,9 @@ OpCase BlockCase(const BlockShape& s) {
 
 }  // namespace
 
-std::vector<OpCase> RmsNormCases() {
-  return CasesOf(kRmsShapes, PlainCase<Rms>, kRmsBlockShapes, BlockCase<Rms>);
-}
-
-std::vector<OpCase> LayerNormCases() {
-  return CasesOf(kLayerShapes, PlainCase<Layer>, kLayerBlockShapes, BlockCase<Layer>);
+std::vector<OpCase> NormCases() {
+  return CasesOf(kRmsShapes, PlainCase<Rms>, kRmsBlockShapes, BlockCase<Rms>, kLayerShapes,
+                 PlainCase<Layer>, kLayerBlockShapes, BlockCase<Layer>);
 }
 
 }  // namespace hearth::kernels::harness

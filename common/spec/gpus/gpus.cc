@@ -223,4 +223,9 @@ int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_
   return device == "cuda" ? memory_bytes - OverheadBytes(world_size) : memory_bytes;
 }
 
+int64_t PlannableBytesNow(int64_t total, int64_t free, int world_size) {
+  const bool alone = total - free <= kProcessOverheadBytes;
+  return PlannableBytes("cuda", alone ? total : free, world_size);
+}
+
 }  // namespace hearth::spec

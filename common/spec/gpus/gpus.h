@@ -92,4 +92,11 @@ constexpr int64_t OverheadBytes(int world_size) {
 // on "cpu". May be negative.
 int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size);
 
+// The same for a process that has opened a GPU of `total` bytes and finds `free` of them free: of a
+// GPU that it has to itself exactly what PlannableBytes promises, so that a plan that fits there is
+// never refused here. What is in use then is its own context, a part of kProcessOverheadBytes.
+// Where more than that is in use, others hold memory too: how much of it is the context cannot be
+// told, so all of OverheadBytes stays free.
+int64_t PlannableBytesNow(int64_t total, int64_t free, int world_size);
+
 }  // namespace hearth::spec

@@ -66,10 +66,10 @@ struct ModelShape {
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
   int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
-  // Rows of the first feed-forward matrix: gate and up for swiglu, else one.
-  int64_t ffn_in_width() const {
-    return activation == Activation::kSwiglu ? 2 * ffn_hidden : ffn_hidden;
-  }
+  // Parts of the activation function's input, each as wide as its output: gate and up for swiglu.
+  int64_t ffn_parts() const { return activation == Activation::kSwiglu ? 2 : 1; }
+  // Rows of the first feed-forward matrix.
+  int64_t ffn_in_width() const { return ffn_parts() * ffn_hidden; }
 };
 
 // kInvalidArgument naming the first field that is unset (vocab included) or that the rules of

@@ -3,6 +3,7 @@
 // this run has no such buffer.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "common/spec/model/layer_blocks.h"
@@ -45,6 +46,30 @@ struct GradientBuffers {
 #undef HEARTH_GRADIENTS
 };
 
+// Byte offsets of a micro-batch in host memory, N elements of four bytes each.
+struct BatchLayout {
+  int64_t tokens = 0;
+  int64_t targets = 0;
+  int64_t positions = 0;
+  int64_t starts = 0;
+  int64_t loss_weight = 0;
+  int64_t bytes = 0;
+
+  static constexpr BatchLayout Of(int64_t n) {
+    const int64_t each = n * 4;
+    return {0, each, 2 * each, 3 * each, 4 * each, 5 * each};
+  }
+};
+
+// The same of its scores.
+struct ScoresLayout {
+  int64_t nll = 0;
+  int64_t top = 0;
+  int64_t bytes = 0;
+
+  static constexpr ScoresLayout Of(int64_t n) { return {0, n * 4, n * 8}; }
+};
+
 // The micro-batch, [N] each.
 struct TokenBuffers {
   BufferId tokens;
@@ -56,7 +81,8 @@ struct TokenBuffers {
   // scores.
   BufferId nll;
   BufferId top;
-  BufferId scores_on_host;  // both, nll first; none on the CPU
+  BufferId scores_on_host;  // both; none on the CPU
+  ScoresLayout scores_layout;
 };
 
 // Byte offsets in the buffer QuantBuffers::forms of the quantised operands of the GEMM at hand,
@@ -78,13 +104,23 @@ struct ScaleBuffers {
   BufferId cursors;        // [2] i64
 };
 
+// Byte offsets in host memory of what `sites` tensors have counted.
+struct CountsLayout {
+  int64_t counts = 0;  // [sites, 2] u64
+  int64_t amax = 0;    // [sites] f32
+  int64_t bytes = 0;
+
+  static constexpr CountsLayout Of(int64_t sites) { return {0, sites * 16, sites * 20}; }
+};
+
 struct QuantBuffers {
   ScaleBuffers own;
   ScaleBuffers fallback;
   BufferId column_scale_inverse;  // block scales
   BufferId counts;                // [3 n, 2] u64
   BufferId counted_amax;
-  BufferId counted_on_host;  // both, counts first
+  BufferId counted_on_host;  // both; none on the CPU
+  CountsLayout counts_layout;
   BufferId weight_rows;
   BufferId weight_columns;
   BufferId forms;
@@ -102,6 +138,7 @@ struct StoreBuffers {
 // Host memory of a micro-batch on its way to a GPU.
 struct StagingBuffers {
   BufferId batch;
+  BatchLayout layout;  // of `batch`
   BufferId inputs;
   BufferId state;
 };

@@ -123,7 +123,8 @@ void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
     ids.counts = out.Words("quant.counts", BufferClass::kWorkspace, 8, {sites, 2}, life);
     ids.counted_amax = out.Words("quant.counted_amax", BufferClass::kWorkspace, 4, {sites}, life);
     if (o.wide_bytes == 0) {
-      ids.counted_on_host = out.Pinned("staging.counts", sites * (2 * 8 + 4), end);
+      ids.counts_layout = CountsLayout::Of(sites);
+      ids.counted_on_host = out.Pinned("staging.counts", ids.counts_layout.bytes, end);
     }
   }
   const auto form = [&](const char* name, bool transposed) {
@@ -171,7 +172,8 @@ void AddStaging(const BlockScope& scope, PlanBuilder& out) {
   }
   for (int slot = 0; slot < kStagingSlots; ++slot) {
     StagingBuffers& staging = ids.staging.emplace_back();
-    staging.batch = out.Pinned(absl::StrCat("staging.batch.", slot), 5 * scope.tokens * 4, end);
+    staging.layout = BatchLayout::Of(scope.tokens);
+    staging.batch = out.Pinned(absl::StrCat("staging.batch.", slot), staging.layout.bytes, end);
     staging.inputs = out.Pinned(absl::StrCat("staging.inputs.", slot), kStepScalarBytes, end);
     staging.state = out.Pinned(absl::StrCat("staging.state.", slot), kStepScalarBytes, end);
   }
@@ -217,7 +219,8 @@ void AddBatch(const BlockScope& scope, PlanBuilder& out) {
                          {0, scope.time.Update()});
     ids.top = words("scores.top");
     if (scope.options.wide_bytes == 0) {
-      ids.scores_on_host = out.Pinned("scores.host", scope.tokens * 2 * 4, scope.time.Update());
+      ids.scores_layout = ScoresLayout::Of(scope.tokens);
+      ids.scores_on_host = out.Pinned("scores.host", ids.scores_layout.bytes, scope.time.Update());
     }
   }
 }

@@ -98,12 +98,11 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
   }
   plan.recipe = &recipe;
   const v1::PrecisionSpec& precision = job_spec.precision();
-  plan.delayed = recipe.delayed();
   plan.head = QuantisesHead(precision);
   plan.layers = LayersOf(precision.high_precision_layers(), layers);
   plan.layers.flip();
   // Delayed scales come from the magnitudes of earlier steps; the first step has none.
-  plan.warmup_steps = std::max<int64_t>(precision.warmup_steps(), plan.delayed ? 1 : 0);
+  plan.warmup_steps = std::max<int64_t>(precision.warmup_steps(), recipe.delayed() ? 1 : 0);
   if (precision.bf16_tail() > 0) {
     const auto steps = static_cast<double>(job_spec.train().steps());
     plan.tail_step = 1 + static_cast<int64_t>(std::llround(steps * (1 - precision.bf16_tail())));

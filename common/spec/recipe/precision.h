@@ -44,8 +44,6 @@ struct LayerRemedy {
 struct PrecisionPlan {
   // Its operands say how; lives for ever. Null: nothing is quantised.
   const Recipe* recipe = nullptr;
-  // Scales of tensors come from earlier steps: their maxima are recorded.
-  bool delayed = false;
   // The quantised recipe among precision.fallback; lives for ever. Null: none. One scale a tensor,
   // from earlier steps; weights and operands are quantised right before each product.
   const Recipe* fallback = nullptr;

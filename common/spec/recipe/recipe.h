@@ -40,6 +40,7 @@ struct Operand {
   HadamardSigns signs = HadamardSigns::kFixed;
   Source source = Source::kHighPrecision;
 
+  bool quantised() const { return scaling != Scaling::kNone; }
   // Whether a scale of the tensor is made from the magnitudes of earlier steps.
   bool delayed() const {
     return scaling == Scaling::kTensorDelayed ||
@@ -117,7 +118,7 @@ struct Recipe {
     return std::any_of(all.begin(), all.end(), [&fits](const Operand* o) { return fits(*o); });
   }
   bool quantised() const {
-    return Any([](const Operand& o) { return o.scaling != Scaling::kNone; });
+    return Any([](const Operand& o) { return o.quantised(); });
   }
   // A tensor's copy along columns has scales of its own, beside those along rows.
   bool column_scales() const {

@@ -85,7 +85,7 @@ absl::Status FillPart(const Part& part,
     const auto [first, last] = SourceRange(part, begin, end);
     host.resize(static_cast<size_t>(last - first + 1));
     HEARTH_RETURN_IF_ERROR(source.read(host.data(), weights + first, host.size() * sizeof(T)));
-    // So that SourceIndex, which counts from the parameter's begin, finds it.
+    // SourceIndex counts from the parameter's start, so the pointer moves back by `first`.
     weights = host.data() - first;
   }
   if (dtype == TensorDType::kF32) {

@@ -9,6 +9,7 @@
 #include "common/spec/resolve/forward_job.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/gemm.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {

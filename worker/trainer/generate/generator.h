@@ -31,8 +31,8 @@
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/precision/numerics.h"
 #include "worker/trainer/precision/quant_state.h"
-#include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
 

@@ -9,7 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "kernels/cuda/device.h"
-#include "worker/trainer/recipe/numerics.h"
+#include "worker/trainer/precision/numerics.h"
 
 namespace hearth::trainer {
 

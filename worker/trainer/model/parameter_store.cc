@@ -64,7 +64,7 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
   if (training) {
     BindGradients(arena, offsets);
   }
-  // One bucket of everything makes of one shard the tensors themselves.
+  // With one shard, a single bucket over everything makes each piece a whole tensor.
   const std::vector<spec::GradientBucket> all = {{0, offsets.back(), 0}};
   const std::vector<spec::ShardPiece> places = spec::ShardPieces(
       table, offsets, sharded() ? shards.buckets : all, sharded() ? shards.rank : 0, shards_);

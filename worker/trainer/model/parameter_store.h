@@ -11,7 +11,7 @@
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/upload.h"
-#include "worker/trainer/recipe/numerics.h"
+#include "worker/trainer/precision/numerics.h"
 
 namespace hearth::trainer {
 

@@ -22,9 +22,9 @@
 #include "worker/trainer/model/key_value_cache.h"
 #include "worker/trainer/model/parameter_store.h"
 #include "worker/trainer/model/pass.h"
+#include "worker/trainer/precision/numerics.h"
 #include "worker/trainer/precision/operand.h"
 #include "worker/trainer/precision/quant_state.h"
-#include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
 

@@ -12,8 +12,8 @@
 #include "kernels/core/exec.h"
 #include "kernels/step_gate/step_gate.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/precision/numerics.h"
 #include "worker/trainer/precision/quant_state.h"
-#include "worker/trainer/recipe/numerics.h"
 
 namespace hearth::trainer {
 

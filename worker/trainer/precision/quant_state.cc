@@ -25,16 +25,18 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   }
   const std::vector<spec::Parameter>& table = parameters.table();
   const spec::QuantBuffers& ids = arena.ids().quant;
-  scales_ = TensorScales(arena, ids.own, "quant", size(), *precision_.recipe);
-  if (precision_.fallback != nullptr) {
-    fallback_ = TensorScales(arena, ids.fallback, "fallback", size(), *precision_.fallback);
+  const spec::Recipe& recipe = *precision_.recipe;
+  sites_ = QuantSites(arena, ids.own, "quant", size(), recipe.amax_history);
+  if (const spec::Recipe* fallback = precision_.fallback; fallback != nullptr) {
+    fallback_ =
+        TensorScales({arena, ids.fallback, "fallback", size(), fallback->amax_history}, *fallback);
   }
   BindCounts(arena);
   ScalingContext context;
   context.precision = &precision_;
-  context.scales = &scales_;
+  context.sites = sites_;
   context.arena = &arena;
-  context.counts = counts_;
+  context.counts = counts_.as<uint64_t>();
   // All quantised weights lie one behind the other in two buffers, so that one launch quantises
   // them all.
   const std::vector<int64_t> row_offsets =
@@ -63,13 +65,13 @@ void QuantState::BindCounts(const Arena& arena) {
     return;
   }
   const spec::QuantBuffers& ids = arena.ids().quant;
-  counts_ = arena.Typed(ids.counts, DType::kI64).as<uint64_t>();
-  counted_amax_ = arena.Typed(ids.counted_amax, DType::kF32).as<float>();
-  counted_.amax = counted_amax_;
-  counted_.counts = counts_;
+  counts_ = arena.Typed(ids.counts, DType::kI64);
+  counted_amax_ = arena.Typed(ids.counted_amax, DType::kF32);
+  counted_.amax = counted_amax_.as<float>();
+  counted_.counts = counts_.as<uint64_t>();
   if (uint8_t* const host = arena.Bytes(ids.counted_on_host); host != nullptr) {
-    counted_.counts = reinterpret_cast<const uint64_t*>(host);
-    counted_.amax = reinterpret_cast<const float*>(host + CountBytes());
+    counted_.counts = reinterpret_cast<const uint64_t*>(host + ids.counts_layout.counts);
+    counted_.amax = reinterpret_cast<const float*>(host + ids.counts_layout.amax);
   }
 }
 
@@ -86,7 +88,7 @@ Operand QuantState::Bind(Role role, int parameter, const OperandBuffers& buffers
   // Steps in BF16 and in the fallback record magnitudes too: the scales of the first quantised step
   // after them come from there. The optimizer records those of weights.
   float* const recorded =
-      role != Role::kW && ScalesAreOfEarlierSteps() ? scales_.At(site).amax : nullptr;
+      role != Role::kW && ScalesAreOfEarlierSteps() ? sites_.At(site).amax : nullptr;
   Operand::FormTable forms;
   const auto in = [&forms](LayerFormat format) -> auto& {
     return forms[static_cast<size_t>(format)];
@@ -101,34 +103,35 @@ Operand QuantState::Bind(Role role, int parameter, const OperandBuffers& buffers
 }
 
 absl::Status QuantState::BeginCounts(const kernels::Exec& exec) const {
-  return kernels::Zero(exec, counts_, static_cast<size_t>(CountBytes()));
+  return kernels::Zero(exec, counts_.data, counts_.bytes());
 }
 
 absl::Status QuantState::FinishCounts(const kernels::Exec& exec, bool quantised) const {
   HEARTH_RETURN_IF_ERROR(quantised ? scaling_->CountWeights(exec) : absl::OkStatus());
   HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
-  const auto amax_bytes = static_cast<size_t>(3 * size()) * sizeof(float);
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_, amax(), amax_bytes));
-  if (counted_.counts == counts_) {
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_.data, amax(), counted_amax_.bytes()));
+  if (counted_.counts == counts_.data) {
     return absl::OkStatus();
   }
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, const_cast<uint64_t*>(counted_.counts), counts_,
-                                       static_cast<size_t>(CountBytes())));
-  return kernels::Copy(exec, const_cast<float*>(counted_.amax), counted_amax_, amax_bytes);
+  HEARTH_RETURN_IF_ERROR(
+      kernels::Copy(exec, const_cast<uint64_t*>(counted_.counts), counts_.data, counts_.bytes()));
+  return kernels::Copy(exec, const_cast<float*>(counted_.amax), counted_amax_.data,
+                       counted_amax_.bytes());
 }
 
 absl::Status QuantState::Reset(const kernels::Exec& exec) const {
   if (empty()) {
     return absl::OkStatus();
   }
-  HEARTH_RETURN_IF_ERROR(scales_.Reset(exec));
-  HEARTH_RETURN_IF_ERROR(fallback_.empty() ? absl::OkStatus() : fallback_.Reset(exec));
+  HEARTH_RETURN_IF_ERROR(sites_.Reset(exec));
+  HEARTH_RETURN_IF_ERROR(fallback_sites().empty() ? absl::OkStatus()
+                                                  : fallback_sites().Reset(exec));
   return scaling_->Reset(exec);
 }
 
 absl::Status QuantState::BeginMicroBatch(const kernels::Exec& exec) const {
   // Delayed scales are made of the whole step's magnitudes, which go on over its micro-batches.
-  if (empty() || precision_.delayed) {
+  if (empty() || ScalesAreOfEarlierSteps()) {
     return absl::OkStatus();
   }
   return kernels::Zero(exec, amax(), static_cast<size_t>(2 * size()) * sizeof(float));
@@ -145,9 +148,10 @@ absl::Status QuantState::BeginStep(const kernels::Exec& exec) const {
 }
 
 absl::Status QuantState::ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const {
-  return fallback_.empty() ? absl::OkStatus()
-                           : kernels::Copy(exec, fallback_.At(first).amax, amax(first),
-                                           static_cast<size_t>(count) * sizeof(float));
+  return fallback_sites().empty()
+             ? absl::OkStatus()
+             : kernels::Copy(exec, fallback_sites().At(first).amax, amax(first),
+                             static_cast<size_t>(count) * sizeof(float));
 }
 
 absl::Status QuantState::UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const {
@@ -157,7 +161,7 @@ absl::Status QuantState::UpdateActivations(const kernels::Exec& exec, const int3
   // Before the own scales are updated, which clears what was measured.
   HEARTH_RETURN_IF_ERROR(ShareAmax(exec, 0, 2 * size()));
   HEARTH_RETURN_IF_ERROR(scaling_->UpdateActivations(exec, skip));
-  return fallback_.empty() ? absl::OkStatus() : fallback_.UpdateActivations(exec, skip);
+  return fallback_sites().empty() ? absl::OkStatus() : fallback_.UpdateActivations(exec, skip);
 }
 
 absl::Status QuantState::UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const {
@@ -166,7 +170,7 @@ absl::Status QuantState::UpdateWeights(const kernels::Exec& exec, const int32_t*
   }
   HEARTH_RETURN_IF_ERROR(ShareAmax(exec, 2 * size(), size()));
   HEARTH_RETURN_IF_ERROR(scaling_->UpdateWeights(exec, skip));
-  return fallback_.empty() ? absl::OkStatus() : fallback_.UpdateWeights(exec, skip);
+  return fallback_sites().empty() ? absl::OkStatus() : fallback_.UpdateWeights(exec, skip);
 }
 
 float* QuantState::WeightAmaxOf(int parameter) const {
@@ -215,9 +219,9 @@ std::vector<QuantStateTensor> QuantState::Tensors() const {
   if (empty()) {
     return {};
   }
-  std::vector<QuantStateTensor> tensors = scales_.Tensors();
-  if (!fallback_.empty()) {
-    for (QuantStateTensor& tensor : fallback_.Tensors()) {
+  std::vector<QuantStateTensor> tensors = sites_.Tensors();
+  if (!fallback_sites().empty()) {
+    for (QuantStateTensor& tensor : fallback_sites().Tensors()) {
       tensors.push_back(std::move(tensor));
     }
   }

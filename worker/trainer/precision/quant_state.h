@@ -19,6 +19,7 @@
 #include "worker/trainer/precision/operand.h"
 #include "worker/trainer/precision/per_tensor/tensor_scales.h"
 #include "worker/trainer/precision/scaling.h"
+#include "worker/trainer/precision/sites.h"
 
 namespace hearth::trainer {
 
@@ -47,7 +48,7 @@ class QuantState {
   Operand Bind(Role role, int parameter, const OperandBuffers& buffers) const;
   // Whether scales come from earlier steps. Then a run without saved ones begins with a plain step,
   // and ranks share the magnitudes they record.
-  bool ScalesAreOfEarlierSteps() const { return !empty() && precision_.delayed; }
+  bool ScalesAreOfEarlierSteps() const { return !empty() && precision_.recipe->delayed(); }
 
   // Scales 1, nothing recorded.
   absl::Status Reset(const kernels::Exec& exec) const;
@@ -102,18 +103,18 @@ class QuantState {
   void BindCounts(const Arena& arena);
   // The fallback's scales are of the same magnitudes, which an update uses up.
   absl::Status ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const;
-  int64_t CountBytes() const { return 3 * size() * 2 * static_cast<int64_t>(sizeof(uint64_t)); }
-  float* amax(int64_t site = 0) const { return scales_.At(site).amax; }
+  const QuantSites& fallback_sites() const { return fallback_.sites(); }
+  float* amax(int64_t site = 0) const { return sites_.At(site).amax; }
 
   spec::PrecisionPlan precision_;
   std::vector<int> weights_;
   std::vector<int> number_;                        // by parameter
   std::vector<int> layers_;                        // by number; -1: the output projection
   std::vector<kernels::QuantizeTensor> measured_;  // weights, only the magnitude
-  TensorScales scales_;
+  QuantSites sites_;
   TensorScales fallback_;       // of PrecisionPlan::fallback, from the same magnitudes; empty: none
-  uint64_t* counts_ = nullptr;  // [3n][2]
-  float* counted_amax_ = nullptr;     // [3n]
+  kernels::TensorView counts_;  // [3n][2]
+  kernels::TensorView counted_amax_;  // [3n]
   Counts counted_;                    // the same, or the host's copies of them
   std::unique_ptr<Scaling> scaling_;  // null: nothing is quantised
 };

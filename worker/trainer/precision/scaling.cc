@@ -2,7 +2,8 @@
 
 #include "common/base/table_rows.h"
 #include "worker/trainer/precision/block/block_scaling.h"
-#include "worker/trainer/precision/per_tensor/tensor_scaling.h"
+#include "worker/trainer/precision/per_tensor/current_scaling.h"
+#include "worker/trainer/precision/per_tensor/delayed_scaling.h"
 
 namespace hearth::trainer {
 namespace {
@@ -12,14 +13,14 @@ std::unique_ptr<Scaling> New(const ScalingContext& context) {
   return std::make_unique<T>(context);
 }
 
-// Every way of scaling and its implementation, a folder each.
+// Every way of scaling and its implementation.
 struct ScalingRow {
   spec::Scaling scaling;
   std::unique_ptr<Scaling> (*make)(const ScalingContext& context);
 };
 constexpr ScalingRow kScalings[] = {
-    {spec::Scaling::kTensorDelayed, New<TensorScaling>},
-    {spec::Scaling::kTensorCurrent, New<TensorScaling>},
+    {spec::Scaling::kTensorDelayed, New<DelayedScaling>},
+    {spec::Scaling::kTensorCurrent, New<CurrentScaling>},
     {spec::Scaling::kBlock, New<BlockScaling>},
 };
 

@@ -15,7 +15,7 @@
 #include "kernels/step_gate/step_gate.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/precision/operand.h"
-#include "worker/trainer/precision/per_tensor/tensor_scales.h"
+#include "worker/trainer/precision/sites.h"
 
 namespace hearth::trainer {
 
@@ -29,13 +29,13 @@ struct QuantisedWeight {
 // Everything that outlives a Scaling.
 struct ScalingContext {
   const spec::PrecisionPlan* precision = nullptr;
-  const TensorScales* scales = nullptr;  // magnitudes and scales of all sites
+  QuantSites sites;
   const Arena* arena = nullptr;
   std::vector<QuantisedWeight> weights;  // by number
   uint64_t* counts = nullptr;            // [3 n][2]; null: nothing is counted
 
   int64_t size() const { return static_cast<int64_t>(weights.size()); }
-  // The site of operand `role` of weight `k` in TensorScales.
+  // The site of operand `role` of weight `k`.
   int64_t Site(Role role, int k) const { return static_cast<int64_t>(role) * size() + k; }
 };
 
@@ -47,7 +47,7 @@ class Scaling {
   virtual std::shared_ptr<const OperandForm> Bind(Role role,
                                                   int k,
                                                   const OperandBuffers& buffers) const = 0;
-  // Nothing recorded yet; behind TensorScales::Reset.
+  // Nothing recorded yet; behind QuantSites::Reset.
   virtual absl::Status Reset(const kernels::Exec& exec) const;
   // Where BeginStep finds the job's seed and the step, on the tensors' device; once, before it.
   virtual void BindStep(uint64_t seed, const kernels::StepInputs* position);

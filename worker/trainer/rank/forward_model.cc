@@ -11,8 +11,9 @@
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/resolve/forward_job.h"
+#include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/meta.h"
-#include "worker/trainer/step/folder_weights.h"
+#include "worker/trainer/device/rank_device.h"
 
 namespace hearth::trainer {
 namespace {

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "common/spec/recipe/trial_recipes.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/agreement.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank_run.h"

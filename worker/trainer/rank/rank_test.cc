@@ -15,9 +15,9 @@
 #include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/generate/generator.h"
 #include "worker/trainer/rank/forward_model.h"
-#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/rank/forward_model.h"
 #include "worker/trainer/rank/state.h"
-#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 namespace {

@@ -10,9 +10,9 @@
 #include "common/spec/fields/recorded.h"
 #include "kernels/cuda/device.h"
 #include "nlohmann/json.hpp"
+#include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/shards.h"
 #include "worker/trainer/comm/nccl_version.h"
-#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 namespace {

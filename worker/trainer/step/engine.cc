@@ -1,33 +1,20 @@
 #include "worker/trainer/step/engine.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/base/system.h"
 #include "common/base/units.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/plan_report.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm_probe.h"
 #include "kernels/grad_norm/grad_norm.h"
+#include "worker/trainer/device/rank_device.h"
 
 namespace hearth::trainer {
 using kernels::DType;
-
-namespace {
-
-// Null: not set.
-const char* Environment(const char* name) {
-  return GetEnv(name);
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
@@ -239,7 +226,6 @@ kernels::TensorView Engine::comm_staging() const {
 }
 
 void Engine::BindStaging() {
-  const int64_t n = model_->rows();
   for (int slot = 0; slot < spec::kStagingSlots; ++slot) {
     Staged& staged = staged_[slot];
     if (!on_gpu()) {
@@ -247,12 +233,12 @@ void Engine::BindStaging() {
       continue;
     }
     const spec::StagingBuffers& ids = arena_->ids().staging[static_cast<size_t>(slot)];
-    auto* words = reinterpret_cast<int32_t*>(arena_->Bytes(ids.batch));
-    staged.batch.tokens = words;
-    staged.batch.targets = words + n;
-    staged.batch.position = words + 2 * n;
-    staged.batch.start = words + 3 * n;
-    staged.batch.loss_weight = reinterpret_cast<float*>(words + 4 * n);
+    uint8_t* const host = arena_->Bytes(ids.batch);
+    staged.batch.tokens = reinterpret_cast<int32_t*>(host + ids.layout.tokens);
+    staged.batch.targets = reinterpret_cast<int32_t*>(host + ids.layout.targets);
+    staged.batch.position = reinterpret_cast<int32_t*>(host + ids.layout.positions);
+    staged.batch.start = reinterpret_cast<int32_t*>(host + ids.layout.starts);
+    staged.batch.loss_weight = reinterpret_cast<float*>(host + ids.layout.loss_weight);
     staged.inputs = arena_->As<kernels::StepInputs>(ids.inputs);
     staged.state = arena_->As<kernels::StepState>(ids.state);
   }
@@ -282,71 +268,13 @@ absl::StatusOr<Engine::Scores> Engine::ReadScores() const {
   if (!on_gpu()) {
     return Scores{nll.as<float>(), top.as<int32_t>()};
   }
-  auto* host = reinterpret_cast<float*>(arena_->Bytes(ids.scores_on_host));
-  auto* host_top = reinterpret_cast<int32_t*>(host + model_->rows());
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host, nll.data, nll.bytes()));
+  uint8_t* const host = arena_->Bytes(ids.scores_on_host);
+  auto* const host_nll = reinterpret_cast<float*>(host + ids.scores_layout.nll);
+  auto* const host_top = reinterpret_cast<int32_t*>(host + ids.scores_layout.top);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host_nll, nll.data, nll.bytes()));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, host_top, top.data, top.bytes()));
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
-  return Scores{host, host_top};
-}
-
-absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
-    std::string_view device, bool deterministic, const std::optional<TunedPlanPaths>& plans) {
-  kernels::CudaOptions options;
-  const absl::string_view name(device.data(), device.size());
-  if (name != "cuda" &&
-      (!absl::StartsWith(name, "cuda:") || !absl::SimpleAtoi(name.substr(5), &options.ordinal))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device \"", name, "\": must be cpu, cuda or cuda:N"));
-  }
-  options.deterministic = deterministic;
-  TunedPlanPaths files;
-  if (plans.has_value()) {
-    files = *plans;
-  } else {
-    HEARTH_ASSIGN_OR_RETURN(files, FindTunedPlanPaths());
-  }
-  options.plan_cache = files.own;
-  options.shipped_plans = files.shipped;
-  options.tuning_seconds = files.tuning_seconds;
-  return kernels::CudaContext::Open(options);
-}
-
-absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_size) {
-  // cuBLASLt, cuDNN and graphs take some hundred MiB as they are used.
-  constexpr int64_t kLibraryReserve = int64_t{768} << 20;
-  // NCCL allocates the buffers of a channel when the first operation uses it, which is after this.
-  constexpr int64_t kNcclReserve = int64_t{1024} << 20;
-  static_assert(kNcclReserve >= spec::kNcclOverheadBytes);
-  const int64_t reserve = kLibraryReserve + (world_size > 1 ? kNcclReserve : 0);
-  int64_t free = 0;
-  int64_t total = 0;
-  HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(context, free, total));
-  int64_t given = 0;
-  if (const char* text = Environment("HEARTH_MEMORY_BYTES");
-      text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
-    return std::min(given, free) - reserve;
-  }
-  return free - reserve;
-}
-
-int64_t CpuMemoryBytes(int ranks) {
-  int64_t bytes = 0;
-  if (const char* given = Environment("HEARTH_MEMORY_BYTES");
-      given != nullptr && absl::SimpleAtoi(given, &bytes) && bytes > 0) {
-    return bytes;
-  }
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  int64_t kibibytes = 0;
-  std::string unit;
-  while (meminfo >> key >> kibibytes >> unit) {
-    if (key == "MemAvailable:") {
-      // All ranks of a job may run on this machine, so each plans with its share.
-      return kibibytes * 1024 / 2 / std::max(1, ranks);
-    }
-  }
-  return int64_t{1} << 30;
+  return Scores{host_nll, host_top};
 }
 
 }  // namespace hearth::trainer

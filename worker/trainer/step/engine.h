@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +21,8 @@
 #include "worker/trainer/model/parameter_store.h"
 #include "worker/trainer/optim/optimizer.h"
 #include "worker/trainer/optim/weight_average.h"
+#include "worker/trainer/precision/numerics.h"
 #include "worker/trainer/precision/quant_state.h"
-#include "worker/trainer/recipe/numerics.h"
-#include "worker/trainer/step/tuned_plan_paths.h"
 
 namespace hearth::trainer {
 
@@ -145,20 +143,5 @@ class Engine {
   kernels::StepState* step_state_ = nullptr;
   kernels::Exec exec_;
 };
-
-// The GPU that `device` ("cuda:0") names. `plans`: none for FindTunedPlanPaths(). kInvalidArgument:
-// no such name, or as FindTunedPlanPaths says; else CudaContext::Open.
-absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
-    std::string_view device,
-    bool deterministic,
-    const std::optional<TunedPlanPaths>& plans = std::nullopt);
-
-// Bytes a rank of `world_size` may plan with on a GPU: what is free, less a reserve for what
-// libraries take later.
-absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_size);
-
-// Bytes a rank may plan with on the CPU: HEARTH_MEMORY_BYTES if set, else half of what the machine
-// has available, shared among `ranks` that may all be on it.
-int64_t CpuMemoryBytes(int ranks);
 
 }  // namespace hearth::trainer

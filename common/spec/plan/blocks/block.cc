@@ -41,6 +41,36 @@ PassRow NormPass(const BlockScope& b) {
           .again_from = Recompute::kNormAct};
 }
 
+std::vector<ActivationRow> NormedRows(const BlockScope& b,
+                                      const std::function<Handle(BufferId NormedBuffers::*)>& of,
+                                      Handle norm_stand_in) {
+  const int64_t n = b.tokens;
+  const int64_t hidden = b.shape.hidden;
+  return {
+      {.id = of(&NormedBuffers::input),
+       .name = "input",
+       .shape = {n, hidden},
+       .format = b.activation,
+       .input = true},
+      {.id = of(&NormedBuffers::norm),
+       .name = "norm",
+       .shape = {n, hidden},
+       .format = b.activation,
+       .shared_from = b.plain_operand,
+       .stand_in = std::move(norm_stand_in)},
+      {.id = of(&NormedBuffers::norm_columns),
+       .name = "norm_columns",
+       .bytes = b.ColumnBytes(hidden),
+       .shared_from = b.columns_again ? Recompute::kNone : Recompute::kNormAct,
+       .in_quantised_layers = true},
+      {.id = of(&NormedBuffers::norm_stats),
+       .name = "norm_stats",
+       .shape = {2, n},
+       .format = DType::kF32,
+       .shared_from = Recompute::kNormAct},
+  };
+}
+
 BlockScope::BlockScope(const TrainingPlanOptions& plan_options)
     : options(plan_options),
       shape(plan_options.shape),

@@ -13,6 +13,7 @@
 
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
+#include "common/spec/plan/blocks/normed_buffers.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/step_buffers.h"
 #include "common/spec/plan/training_plan.h"
@@ -162,6 +163,11 @@ struct ActivationRow {
     return stand_in != nullptr && o.training && Shared(o) && exists();
   }
 };
+
+// The rows of NormedBuffers. `norm_stand_in`: ActivationRow::stand_in of the norm's plain output.
+std::vector<ActivationRow> NormedRows(const BlockScope& scope,
+                                      const std::function<Handle(BufferId NormedBuffers::*)>& of,
+                                      Handle norm_stand_in = nullptr);
 
 // A buffer of a few moments, which all layers share.
 struct WorkRow {

@@ -2,6 +2,7 @@
 // projection.
 #pragma once
 
+#include "common/spec/plan/blocks/normed_buffers.h"
 #include "common/spec/plan/memory_plan.h"
 
 namespace hearth::spec {
@@ -9,11 +10,7 @@ namespace hearth::spec {
 struct Block;
 
 // What one layer's keeps for backward; N tokens, [N, width] where nothing else is said.
-struct DenseFfnBuffers {
-  BufferId input;  // of the norm, the residual stream
-  BufferId norm;
-  BufferId norm_columns;
-  BufferId norm_stats;
+struct DenseFfnBuffers : NormedBuffers {
   BufferId projected;  // input of the activation function
   BufferId kept;       // the same in 8 bits (kernels/core/kept_input.h)
   BufferId activated;

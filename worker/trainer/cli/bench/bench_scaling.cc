@@ -21,6 +21,7 @@
 #include "worker/trainer/cli/bench/bench_world.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/step/engine.h"
 

@@ -18,6 +18,7 @@
 #include "worker/trainer/cli/bench/bench_length.h"
 #include "worker/trainer/cli/machine/measured_gpu.h"
 #include "worker/trainer/cli/verbs.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/program.h"
 

@@ -19,6 +19,7 @@
 #include "worker/trainer/cli/machine/gpu_scratch.h"
 #include "worker/trainer/cli/machine/measured_gpu.h"
 #include "worker/trainer/cli/verbs.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/cli/bench/kernel_meter.h"
-#include "worker/trainer/recipe/numerics.h"
+#include "worker/trainer/precision/numerics.h"
 
 namespace hearth::trainer {
 namespace {

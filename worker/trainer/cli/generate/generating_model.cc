@@ -6,10 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/io/verified_files.h"
+#include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/verbs.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/step/engine.h"
-#include "worker/trainer/step/folder_weights.h"
 
 namespace hearth::trainer {
 

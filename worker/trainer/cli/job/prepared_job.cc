@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/native_error.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/job_facts.h"
 
 namespace hearth::trainer {

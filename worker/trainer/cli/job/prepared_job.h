@@ -10,9 +10,9 @@
 #include "hearth/v1/job.pb.h"
 #include "worker/trainer/cli/machine/measured_gpu.h"
 #include "worker/trainer/cli/verbs.h"
+#include "worker/trainer/device/tuned_plan_paths.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/program.h"
-#include "worker/trainer/step/tuned_plan_paths.h"
 
 namespace hearth::trainer {
 

@@ -1,6 +1,8 @@
 #include "worker/trainer/cli/machine/machine_probe.h"
 
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,9 +17,11 @@
 #include "kernels/attention/attention_probe.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm_probe.h"
+#include "kernels/gemm/probe_case.h"
 #include "worker/trainer/cli/machine/gpu_scratch.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/step/engine.h"
 
@@ -64,28 +68,39 @@ absl::StatusOr<nlohmann::json> ProbeGpu(const std::string& device) {
   return out;
 }
 
-// What a probe that fails is replaced by, by the beginning of its name; the first row that fits
-// counts.
+// What replaces a failed probe.
 struct Substitute {
-  absl::string_view name;
   std::string instead;
-  bool wrong_too;  // also where it runs and computes wrong: the engine tries before it uses it
+  // Also where it runs and computes wrong: the engine tries before it uses it.
+  bool wrong_too = false;
 };
 
-const std::vector<Substitute>& Substitutes() {
-  static const auto& rows = *new std::vector<Substitute>{
-      {"mxfp8", "emulated", true},
-      {"nvfp4", "emulated", true},
-      {"fp8 unit scales", "plain FP8 instead", true},
-      {"fp8",
-       absl::StrCat("the recipes ",
-                    spec::NamesText(spec::RecipeNames(
-                        [](const spec::Recipe& recipe) { return recipe.tensor_scaled(); })),
-                    " do not run"),
-       false},
-      {"cudnn", "attention runs on our own kernel", false},
-  };
-  return rows;
+// nullopt: nothing does.
+std::optional<Substitute> SubstituteOf(kernels::ProbeFallback fallback) {
+  switch (fallback) {
+    case kernels::ProbeFallback::kNone:
+      return std::nullopt;
+    case kernels::ProbeFallback::kStop:
+      return Substitute{
+          absl::StrCat("the recipes ",
+                       spec::NamesText(spec::RecipeNames(
+                           [](const spec::Recipe& recipe) { return recipe.tensor_scaled(); })),
+                       " do not run"),
+          false};
+    case kernels::ProbeFallback::kEmulated:
+      return Substitute{"emulated", true};
+    case kernels::ProbeFallback::kPlainFp8:
+      return Substitute{"plain FP8 instead", true};
+  }
+  return std::nullopt;
+}
+
+std::optional<Substitute> SubstituteFor(std::string_view probe) {
+  if (kernels::OwnKernelStandsIn(probe)) {
+    return Substitute{"attention runs on our own kernel", false};
+  }
+  const kernels::ProbeCase* const row = kernels::FindProbeCase(probe);
+  return row == nullptr ? std::nullopt : SubstituteOf(row->fallback);
 }
 
 Check CheckProbe(const nlohmann::json& row) {
@@ -97,14 +112,13 @@ Check CheckProbe(const nlohmann::json& row) {
   // Formats that only newer GPUs have are facts, not faults. A product that ran has an error.
   const nlohmann::json& error = row["max_relative_error"];
   const bool ran = !error.is_number() || error.get<double>() != 0.0;
-  for (const Substitute& substitute : Substitutes()) {
-    if (absl::StartsWith(check.name, substitute.name) && (!ran || substitute.wrong_too)) {
-      check.ok = check.note = true;
-      check.text =
-          absl::StrCat(ran ? "not right on this GPU: " : "not on this GPU: ", substitute.instead,
-                       " (", check.text, ")");
-      return check;
-    }
+  const std::optional<Substitute> substitute = SubstituteFor(check.name);
+  if (substitute.has_value() && (!ran || substitute->wrong_too)) {
+    check.ok = check.note = true;
+    check.text =
+        absl::StrCat(ran ? "not right on this GPU: " : "not on this GPU: ", substitute->instead,
+                     " (", check.text, ")");
+    return check;
   }
   check.remedy = "reinstall the driver and CUDA; do not train on it";
   return check;

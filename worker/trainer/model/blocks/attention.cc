@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
-#include "kernels/dropout/dropout.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "worker/trainer/model/blocks/block_maker.h"
-#include "worker/trainer/model/linear.h"
-#include "worker/trainer/model/norm_layer.h"
-#include "worker/trainer/model/residual_dropout.h"
+#include "worker/trainer/model/residual_branch.h"
 #include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {
@@ -36,9 +33,7 @@ class Attention : public SubBlock {
   }
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
-  const Operand* OutputGradient() const override {
-    return d_delta_.empty() ? &output_projection_.dy() : nullptr;
-  }
+  const Operand* OutputGradient() const override { return branch_.OutputGradient(); }
   absl::Status Backward(const kernels::Exec& exec,
                         const Pass& pass,
                         const kernels::TensorView& d_stream,
@@ -49,10 +44,6 @@ class Attention : public SubBlock {
             const spec::PlacedBlock& placed,
             const spec::AttentionBuffers& ids,
             const spec::GradientBuffers& gradients);
-  absl::Status Normalise(const kernels::Exec& exec,
-                         const Pass& pass,
-                         const Stream& stream,
-                         Forms forms);
   // All of Forward, with these forms of the norm's output.
   absl::Status Run(const kernels::Exec& exec, const Pass& pass, Stream& stream, Forms forms);
   // Rotated q, k and v to attention output, plain.
@@ -61,29 +52,20 @@ class Attention : public SubBlock {
   absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
   void BindAttention(const ModelContext& context);
 
-  RecomputeLevels levels_;
+  ResidualBranch branch_;
   int layer_;
   KeyValueCache* cache_;  // null: none
   bool attention_again_;  // backward makes the columns of attention's output
   bool training_;
-  int64_t rows_;
-  kernels::TensorView input_;
   kernels::TensorView qkv_;
   kernels::TensorView rotated_;  // qkv_ itself without QK-norm
   kernels::TensorView attention_;
-  kernels::TensorView delta_;
-  kernels::TensorView d_normed_;
   kernels::TensorView d_qkv_;
   kernels::TensorView d_attention_;
-  kernels::TensorView d_delta_;  // empty without dropout
-  NormLayer norm_;
-  Linear qkv_projection_;
-  Linear output_projection_;
   kernels::QkNormRopeForwardArgs rope_forward_;
   kernels::QkNormRopeBackwardArgs rope_backward_;
   kernels::AttentionForwardArgs attention_forward_;
   kernels::AttentionBackwardArgs attention_backward_;
-  kernels::DropoutArgs dropout_;
   std::vector<int> params_;
 };
 
@@ -102,25 +84,16 @@ Attention::Attention(const ModelContext& c,
                      const spec::PlacedBlock& placed,
                      const spec::AttentionBuffers& ids,
                      const spec::GradientBuffers& gradients)
-    : levels_(c.plan),
+    : branch_(c, placed, ids, {Slot::kAttnNorm, Slot::kQkv, Slot::kAttnOut}),
       layer_(placed.layer),
       cache_(c.cache),
       attention_again_(c.Site(Slot::kAttnOut, placed.layer).backward_makes_columns),
       training_(c.plan.training),
-      rows_(c.rows()),
-      input_(c.Floats(ids.input)),
       qkv_(c.Floats(ids.qkv)),
       rotated_(c.Floats(ids.rotated)),
       attention_(c.Floats(ids.attention)),
-      delta_(c.Floats(c.ids().delta)),
-      d_normed_(c.Floats(gradients.norm)),
       d_qkv_(c.Floats(gradients.attention.qkv)),
-      d_attention_(c.Floats(gradients.attention.attention)),
-      d_delta_(c.Floats(gradients.delta)),
-      norm_(c, Slot::kAttnNorm, placed.layer, input_, c.Floats(ids.norm_stats)),
-      qkv_projection_(c, Slot::kQkv, placed.layer),
-      output_projection_(c, Slot::kAttnOut, placed.layer),
-      dropout_(ResidualDropout(c, placed.number)) {
+      d_attention_(c.Floats(gradients.attention.attention)) {
   // Only the norms of q and k need the values before the rotation again; without them it is in
   // place.
   if (rotated_.empty()) {
@@ -135,14 +108,13 @@ Attention::Attention(const ModelContext& c,
   rope_backward_.d_q_weight = c.parameters->FindGradient(Slot::kQNorm, placed.layer);
   rope_backward_.d_k_weight = c.parameters->FindGradient(Slot::kKNorm, placed.layer);
   BindAttention(c);
-  norm_.AppendParams(c, params_);
-  qkv_projection_.AppendParams(c, params_);
+  branch_.AppendFirst(c, params_);
   for (const Slot slot : {Slot::kQNorm, Slot::kKNorm}) {
     if (const int i = spec::FindParameter(c.parameters->table(), slot, placed.layer); i >= 0) {
       params_.push_back(i);
     }
   }
-  output_projection_.AppendParams(c, params_);
+  branch_.AppendLast(c, params_);
 }
 
 void Attention::BindAttention(const ModelContext& c) {
@@ -174,8 +146,7 @@ size_t Attention::WorkspaceBytes(const kernels::Exec& exec) const {
   const size_t attention = cache_ == nullptr
                                ? kernels::AttentionForwardWorkspaceBytes(exec, attention_forward_)
                                : cache_->WorkspaceBytes(exec, attention_forward_);
-  size_t bytes = std::max({norm_.WorkspaceBytes(training_), qkv_projection_.WorkspaceBytes(exec),
-                           output_projection_.WorkspaceBytes(exec), attention,
+  size_t bytes = std::max({branch_.WorkspaceBytes(exec), attention,
                            kernels::QkNormRopeForwardWorkspaceBytes(rope_forward_)});
   if (training_) {
     bytes = std::max({bytes, kernels::QkNormRopeBackwardWorkspaceBytes(rope_backward_),
@@ -184,60 +155,45 @@ size_t Attention::WorkspaceBytes(const kernels::Exec& exec) const {
   return bytes;
 }
 
-absl::Status Attention::Normalise(const kernels::Exec& exec,
-                                  const Pass& pass,
-                                  const Stream& stream,
-                                  Forms forms) {
-  const Operand& x = qkv_projection_.x();
-  const OperandTarget target = x.Target(pass, false, norm_.WritesBlocks(exec), forms);
-  HEARTH_RETURN_IF_ERROR(norm_.Forward(exec, stream, target));
-  return x.Settle(exec, pass, target, forms);
-}
-
 absl::Status Attention::AttendPlain(const kernels::Exec& exec) {
   return cache_ == nullptr ? kernels::AttentionForward(exec, attention_forward_)
                            : cache_->Attend(exec, layer_, attention_forward_);
 }
 
 absl::Status Attention::Attend(const kernels::Exec& exec, const Pass& pass) {
-  HEARTH_RETURN_IF_ERROR(qkv_projection_.Forward(exec, pass, qkv_));
+  HEARTH_RETURN_IF_ERROR(branch_.in().Forward(exec, pass, qkv_));
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
   HEARTH_RETURN_IF_ERROR(AttendPlain(exec));
   // Attention writes no quantised forms: they take a pass of their own.
-  return output_projection_.x().Make(exec, pass, attention_,
-                                     attention_again_ ? Forms::kRows : Forms::kBoth);
+  return branch_.out().x().Make(exec, pass, attention_,
+                                attention_again_ ? Forms::kRows : Forms::kBoth);
 }
 
 absl::Status Attention::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  return Run(exec, pass, stream, levels_.NormForms(qkv_projection_.x(), pass));
+  return Run(exec, pass, stream, branch_.NormForms(pass));
 }
 
 absl::Status Attention::Run(const kernels::Exec& exec,
                             const Pass& pass,
                             Stream& stream,
                             Forms forms) {
-  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, forms));
+  HEARTH_RETURN_IF_ERROR(branch_.Normalise(exec, pass, stream, forms));
   HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
-  HEARTH_RETURN_IF_ERROR(output_projection_.Forward(exec, pass, delta_));
-  HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
-  // The sum is left to the next norm, which adds on its way through the rows.
-  stream = {input_, delta_};
-  return absl::OkStatus();
+  return branch_.Leave(exec, pass, stream);
 }
 
 absl::Status Attention::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  const Recompute level = levels_.Of(qkv_projection_.x(), pass);
-  // Below kBlock the stream was not made again: this sub-block kept its own input.
-  const Stream own = {input_, TensorView()};
+  const Recompute level = branch_.Level(pass);
+  const Stream own = branch_.Restored(pass, stream);
   if (level == Recompute::kBlock) {
     HEARTH_RETURN_IF_ERROR(Run(exec, pass, stream, Forms::kBoth));
   } else if (level == Recompute::kAttention) {
-    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, own, Forms::kBoth));
+    HEARTH_RETURN_IF_ERROR(branch_.Normalise(exec, pass, own, Forms::kBoth));
     HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
   } else if (level >= Recompute::kNormAct) {
-    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, own, Forms::kColumns));
+    HEARTH_RETURN_IF_ERROR(branch_.Normalise(exec, pass, own, Forms::kColumns));
   }
-  const Operand& x = output_projection_.x();
+  const Operand& x = branch_.out().x();
   return attention_again_ && x.Quantised(pass) ? x.Make(exec, pass, attention_, Forms::kColumns)
                                                : absl::OkStatus();
 }
@@ -246,26 +202,19 @@ absl::Status Attention::Backward(const kernels::Exec& exec,
                                  const Pass& pass,
                                  const TensorView& d_stream,
                                  const Operand* next) {
-  TensorView d_delta = d_stream;
-  HEARTH_RETURN_IF_ERROR(DropBackward(exec, pass, dropout_, d_delta_, d_delta));
-  // Behind dropout the gradient is another than what the layer above left, so its forms are made
-  // here.
-  if (OutputGradient() == nullptr) {
-    HEARTH_RETURN_IF_ERROR(output_projection_.dy().Make(exec, pass, d_delta));
-  }
-  HEARTH_RETURN_IF_ERROR(output_projection_.Backward(exec, pass, d_delta, d_attention_));
+  HEARTH_ASSIGN_OR_RETURN(const TensorView d_delta, branch_.LeaveBackward(exec, pass, d_stream));
+  HEARTH_RETURN_IF_ERROR(branch_.out().Backward(exec, pass, d_delta, d_attention_));
   HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
-  const Operand& d_qkv = qkv_projection_.dy();
-  const OperandTarget target = d_qkv.Target(pass, qkv_projection_.NeedsPlainDy(),
-                                            kernels::WritesBlocks(exec, rope_backward_));
+  const Operand& d_qkv = branch_.in().dy();
+  const OperandTarget target =
+      d_qkv.Target(pass, branch_.in().NeedsPlainDy(), kernels::WritesBlocks(exec, rope_backward_));
   // In place where the plain form is wanted; without it only the quantised forms are written.
   rope_backward_.d_qkv = target.plain;
   rope_backward_.d_qkv_quant = target.quant;
   rope_backward_.d_qkv_blocks = target.blocks;
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeBackward(exec, rope_backward_));
   HEARTH_RETURN_IF_ERROR(d_qkv.Settle(exec, pass, target));
-  HEARTH_RETURN_IF_ERROR(qkv_projection_.Backward(exec, pass, d_qkv_, d_normed_));
-  return norm_.Backward(exec, pass, d_normed_, d_stream, true, next);
+  return branch_.NormaliseBackward(exec, pass, d_qkv_, d_stream, next);
 }
 
 }  // namespace

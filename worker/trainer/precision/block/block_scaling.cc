@@ -3,7 +3,7 @@
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/model/pass.h"
-#include "worker/trainer/recipe/numerics.h"
+#include "worker/trainer/precision/numerics.h"
 
 namespace hearth::trainer {
 
@@ -83,7 +83,7 @@ class BlockOperand : public StoredForm {
     // Magnitude and counts are taken with the rows, once a tensor.
     if (forms != Forms::kColumns) {
       quant.rows = scaling_.Form(rows_, site_, false, buffers_.rows, rows, cols);
-      quant.amax = pass.record ? context.scales->At(site_).amax : nullptr;
+      quant.amax = pass.record ? context.sites.At(site_).amax : nullptr;
       quant.rows.counts = pass.count ? context.counts + 2 * site_ : nullptr;
     }
     // Evaluation has no use for columns.
@@ -165,7 +165,7 @@ std::shared_ptr<const OperandForm> BlockScaling::Bind(Role role,
 
 float* BlockScaling::TensorScale(int64_t site, bool columns) const {
   return columns ? column_scale_inverse_ + site * kernels::kScaleInverseStride
-                 : context_.scales->At(site).scale_inverse;
+                 : context_.sites.At(site).scale_inverse;
 }
 
 kernels::BlockForm BlockScaling::Form(const spec::Operand& operand,
@@ -179,7 +179,7 @@ kernels::BlockForm BlockScaling::Form(const spec::Operand& operand,
   // Values and scales lie one behind the other in one buffer.
   form.scales = static_cast<uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
   if (operand.delayed()) {
-    form.amax = context_.scales->At(site).scale;
+    form.amax = context_.sites.At(site).carried;
     form.tensor_scale = TensorScale(site, columns);
   }
   form.rounding = operand.rounding;
@@ -227,13 +227,13 @@ absl::Status BlockScaling::UpdateAmax(const kernels::Exec& exec,
                                       int64_t first,
                                       int64_t count,
                                       const int32_t* skip) const {
-  if (!context_.precision->delayed) {
+  if (!context_.precision->recipe->delayed()) {
     return absl::OkStatus();  // no operand has a scale of the tensor
   }
   kernels::UpdateBlockAmaxArgs args;
   args.n = count;
-  args.measured = context_.scales->At(first).amax;
-  args.amax = context_.scales->At(first).scale;
+  args.measured = context_.sites.At(first).amax;
+  args.amax = context_.sites.At(first).carried;
   args.margin = kBlockMargin;
   args.skip = skip;
   return kernels::UpdateBlockAmax(exec, args);

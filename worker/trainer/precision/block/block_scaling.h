@@ -1,6 +1,6 @@
 // One scale for each block, in any layout (common/formats/block_layout.h). Where the layout has a
 // scale of the tensor too, it is made for kBlockMargin times the largest magnitude of the step
-// before, which lies in the tensor's `scale`.
+// before (QuantSite::carried).
 #pragma once
 
 #include "kernels/block_quantize/block_quantize.h"

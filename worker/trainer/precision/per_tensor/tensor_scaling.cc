@@ -10,100 +10,54 @@ namespace hearth::trainer {
 using kernels::QuantView;
 using kernels::TensorView;
 
-namespace {
+TensorOperand::TensorOperand(const TensorScaling& scaling,
+                             int64_t site,
+                             const OperandBuffers& buffers)
+    : StoredForm(
+          scaling.scales().Product(site, buffers.rows, buffers.plain.rows(), buffers.plain.cols()),
+          scaling.scales().Product(
+              site, buffers.columns, buffers.plain.cols(), buffers.plain.rows())),
+      scaling_(scaling),
+      site_(site),
+      buffers_(buffers) {}
 
-// x or dy.
-class TensorOperand : public StoredForm {
- public:
-  TensorOperand(const TensorScaling& scaling, int64_t site, const OperandBuffers& b)
-      : StoredForm(scaling.scales().Product(site, b.rows, b.plain.rows(), b.plain.cols()),
-                   scaling.scales().Product(site, b.columns, b.plain.cols(), b.plain.rows())),
-        scaling_(scaling),
-        site_(site),
-        buffers_(b) {}
+OperandTarget TensorOperand::Values(bool keep_plain, Forms forms) const {
+  OperandTarget target;
+  target.plain = keep_plain ? buffers_.plain : TensorView();
+  target.quant = View(forms);
+  return target;
+}
 
-  OperandTarget Target(const Pass& pass,
-                       bool keep_plain,
-                       bool /*blocks*/,
-                       Forms forms) const override {
-    // That of an earlier step, or forward's.
-    const bool scale_is_known = scaling_.delayed() || forms == Forms::kColumns;
-    OperandTarget target;
-    target.plain = keep_plain || !scale_is_known ? buffers_.plain : TensorView();
-    target.quant = scale_is_known ? Values(forms) : scaling_.scales().View(site_, nullptr, nullptr);
-    target.quant.amax = Measured(pass, forms);
-    return target;
-  }
+QuantView TensorOperand::View(Forms forms) const {
+  return scaling_.scales().View(site_, forms == Forms::kColumns ? nullptr : buffers_.rows,
+                                forms == Forms::kRows ? nullptr : buffers_.columns);
+}
 
-  absl::Status Settle(const kernels::Exec& exec,
-                      const Pass& pass,
-                      const OperandTarget& /*target*/,
-                      Forms forms) const override {
-    if (forms == Forms::kColumns) {
-      return absl::OkStatus();  // the producer wrote them with forward's scale, and forward counted
-    }
-    if (scaling_.delayed()) {
-      return Count(exec, pass);
-    }
-    HEARTH_RETURN_IF_ERROR(scaling_.scales().UpdateOne(exec, site_));
-    HEARTH_RETURN_IF_ERROR(Quantize(exec, buffers_.plain, Values(forms)));
-    return Count(exec, pass);
-  }
+QuantView TensorOperand::Measurement() const {
+  QuantView measured = scaling_.scales().View(site_, nullptr, nullptr);
+  measured.amax = amax();
+  return measured;
+}
 
-  absl::Status Make(const kernels::Exec& exec,
-                    const Pass& pass,
-                    const TensorView& plain,
-                    Forms forms) const override {
-    QuantView quant = Values(forms);
-    quant.amax = Measured(pass, forms);
-    if (!scaling_.delayed() && quant.amax != nullptr) {
-      // Its own scale comes first, from a pass over the tensor that measures it.
-      QuantView measured;
-      measured.dtype = quant.dtype;
-      measured.amax = quant.amax;
-      HEARTH_RETURN_IF_ERROR(Quantize(exec, plain, measured));
-      HEARTH_RETURN_IF_ERROR(scaling_.scales().UpdateOne(exec, site_));
-      // The maximum is recorded already; a second pass would count it again.
-      quant.amax = nullptr;
-    }
-    HEARTH_RETURN_IF_ERROR(Quantize(exec, plain, quant));
-    return forms == Forms::kColumns ? absl::OkStatus() : Count(exec, pass);
-  }
+absl::Status TensorOperand::Quantize(const kernels::Exec& exec,
+                                     const TensorView& plain,
+                                     const QuantView& quant) {
+  const kernels::QuantizeTensor tensor = {plain, quant};
+  kernels::QuantizeArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  return kernels::Quantize(exec, args);
+}
 
- private:
-  QuantView Values(Forms forms) const {
-    return scaling_.scales().View(site_, forms == Forms::kColumns ? nullptr : buffers_.rows,
-                                  forms == Forms::kRows ? nullptr : buffers_.columns);
-  }
+absl::Status TensorOperand::Count(const kernels::Exec& exec, const Pass& pass) const {
+  return pass.count ? scaling_.Count(exec, site_, Rows(buffers_.plain).values) : absl::OkStatus();
+}
 
-  // Where this pass records the magnitude; null: it does not. A scale of the tensor's own needs it
-  // always; for later steps, magnitudes of evaluation are not the training's.
-  float* Measured(const Pass& pass, Forms forms) const {
-    const bool measured = scaling_.delayed() ? pass.record : true;
-    return measured && forms != Forms::kColumns ? scaling_.scales().At(site_).amax : nullptr;
-  }
+absl::Status TensorOperand::UpdateScale(const kernels::Exec& exec) const {
+  return scaling_.scales().UpdateOne(exec, site_);
+}
 
-  static absl::Status Quantize(const kernels::Exec& exec,
-                               const TensorView& plain,
-                               const QuantView& quant) {
-    const kernels::QuantizeTensor tensor = {plain, quant};
-    kernels::QuantizeArgs args;
-    args.tensors = absl::MakeConstSpan(&tensor, 1);
-    return kernels::Quantize(exec, args);
-  }
-
-  absl::Status Count(const kernels::Exec& exec, const Pass& pass) const {
-    return pass.count ? scaling_.Count(exec, site_, Rows(buffers_.plain).values) : absl::OkStatus();
-  }
-
-  const TensorScaling& scaling_;
-  int64_t site_;
-  OperandBuffers buffers_;
-};
-
-}  // namespace
-
-TensorScaling::TensorScaling(const ScalingContext& context) : context_(context) {
+TensorScaling::TensorScaling(const ScalingContext& context)
+    : context_(context), scales_(context.sites, *context.precision->recipe) {
   for (int k = 0; k < context_.size(); ++k) {
     const QuantisedWeight& weight = context_.weights[static_cast<size_t>(k)];
     weights_.push_back(
@@ -116,7 +70,7 @@ std::shared_ptr<const OperandForm> TensorScaling::Bind(Role role,
                                                        const OperandBuffers& buffers) const {
   const int64_t site = context_.Site(role, k);
   if (role != Role::kW) {
-    return std::make_shared<TensorOperand>(*this, site, buffers);
+    return BindActivation(site, buffers);
   }
   const QuantisedWeight& weight = context_.weights[static_cast<size_t>(k)];
   return std::make_shared<StoredForm>(
@@ -128,11 +82,6 @@ ProductOperand TensorScaling::WeightRows(int k) const {
   const QuantisedWeight& weight = context_.weights[static_cast<size_t>(k)];
   return scales().Product(context_.Site(Role::kW, k), weight.rows, weight.weight.rows(),
                           weight.weight.cols());
-}
-
-absl::Status TensorScaling::UpdateActivations(const kernels::Exec& exec,
-                                              const int32_t* skip) const {
-  return delayed() ? scales().UpdateActivations(exec, skip) : absl::OkStatus();
 }
 
 absl::Status TensorScaling::UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const {

@@ -1,11 +1,12 @@
-// One scale for each tensor, from the magnitudes of earlier steps (delayed) or from its own
-// (current).
+// One scale for each tensor: what the ways of making it have in common.
 #pragma once
 
+#include "worker/trainer/precision/per_tensor/tensor_scales.h"
 #include "worker/trainer/precision/scaling.h"
 
 namespace hearth::trainer {
 
+// Not movable: operands point at it.
 class TensorScaling : public Scaling {
  public:
   explicit TensorScaling(const ScalingContext& context);
@@ -13,7 +14,6 @@ class TensorScaling : public Scaling {
   std::shared_ptr<const OperandForm> Bind(Role role,
                                           int k,
                                           const OperandBuffers& buffers) const override;
-  absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const override;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const override;
   absl::Status QuantizeWeights(const kernels::Exec& exec,
                                const int32_t* skip,
@@ -21,8 +21,7 @@ class TensorScaling : public Scaling {
   absl::Status CountWeights(const kernels::Exec& exec) const override;
   size_t underflow() const override { return 0; }
 
-  bool delayed() const { return context_.precision->delayed; }
-  const TensorScales& scales() const { return *context_.scales; }
+  const TensorScales& scales() const { return scales_; }
   // The site's zeros and largest magnitudes among its quantised values into its place of the
   // counts, which the plan has.
   absl::Status Count(const kernels::Exec& exec,
@@ -30,10 +29,43 @@ class TensorScaling : public Scaling {
                      const kernels::TensorView& values) const;
 
  private:
+  // x or dy.
+  virtual std::shared_ptr<const OperandForm> BindActivation(
+      int64_t site, const OperandBuffers& buffers) const = 0;
   ProductOperand WeightRows(int k) const;
 
   ScalingContext context_;
+  TensorScales scales_;
   std::vector<kernels::QuantizeTensor> weights_;  // rows and columns
+};
+
+// x or dy.
+class TensorOperand : public StoredForm {
+ public:
+  // `scaling` outlives this.
+  TensorOperand(const TensorScaling& scaling, int64_t site, const OperandBuffers& buffers);
+
+ protected:
+  // What the producer writes if the scale is known, since it comes from an earlier step or from
+  // forward.
+  OperandTarget Values(bool keep_plain, Forms forms) const;
+  kernels::QuantView View(Forms forms) const;
+  // What measures the tensor alone.
+  kernels::QuantView Measurement() const;
+  static absl::Status Quantize(const kernels::Exec& exec,
+                               const kernels::TensorView& plain,
+                               const kernels::QuantView& quant);
+  // Counts the values of passes that count.
+  absl::Status Count(const kernels::Exec& exec, const Pass& pass) const;
+  // The scale that follows from the tensor's own magnitude.
+  absl::Status UpdateScale(const kernels::Exec& exec) const;
+  const OperandBuffers& buffers() const { return buffers_; }
+  float* amax() const { return scaling_.scales().sites().At(site_).amax; }
+
+ private:
+  const TensorScaling& scaling_;
+  int64_t site_;
+  OperandBuffers buffers_;
 };
 
 }  // namespace hearth::trainer

@@ -1,4 +1,4 @@
-#include "worker/trainer/step/folder_weights.h"
+#include "worker/trainer/checkpoint/folder_weights.h"
 
 #include <algorithm>
 #include <memory>

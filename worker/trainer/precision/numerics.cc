@@ -1,4 +1,4 @@
-#include "worker/trainer/recipe/numerics.h"
+#include "worker/trainer/precision/numerics.h"
 
 #include <string_view>
 #include <utility>
@@ -34,7 +34,7 @@ absl::Status CheckOperand(const spec::Operand& operand,
                           kernels::DType storage,
                           const spec::Recipe& recipe,
                           std::string_view what) {
-  if (operand.scaling != spec::Scaling::kNone) {
+  if (operand.quantised()) {
     return absl::OkStatus();
   }
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType wanted,

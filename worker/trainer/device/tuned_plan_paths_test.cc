@@ -1,4 +1,4 @@
-#include "worker/trainer/step/tuned_plan_paths.h"
+#include "worker/trainer/device/tuned_plan_paths.h"
 
 #include <gtest/gtest.h>
 

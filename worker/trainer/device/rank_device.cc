@@ -1,0 +1,71 @@
+#include "worker/trainer/device/rank_device.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/system.h"
+#include "common/spec/gpus/gpus.h"
+#include "kernels/cuda/device.h"
+
+namespace hearth::trainer {
+
+absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
+    std::string_view device, bool deterministic, const std::optional<TunedPlanPaths>& plans) {
+  kernels::CudaOptions options;
+  const absl::string_view name(device.data(), device.size());
+  if (name != "cuda" &&
+      (!absl::StartsWith(name, "cuda:") || !absl::SimpleAtoi(name.substr(5), &options.ordinal))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device \"", name, "\": must be cpu, cuda or cuda:N"));
+  }
+  options.deterministic = deterministic;
+  TunedPlanPaths files;
+  if (plans.has_value()) {
+    files = *plans;
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(files, FindTunedPlanPaths());
+  }
+  options.plan_cache = files.own;
+  options.shipped_plans = files.shipped;
+  options.tuning_seconds = files.tuning_seconds;
+  return kernels::CudaContext::Open(options);
+}
+
+absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_size) {
+  int64_t free = 0;
+  int64_t total = 0;
+  HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(context, free, total));
+  const int64_t bytes = spec::PlannableBytesNow(total, free, world_size);
+  int64_t given = 0;
+  if (const char* text = GetEnv("HEARTH_MEMORY_BYTES");
+      text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
+    return std::min(bytes, spec::PlannableBytes("cuda", given, world_size));
+  }
+  return bytes;
+}
+
+int64_t CpuMemoryBytes(int ranks) {
+  int64_t bytes = 0;
+  if (const char* given = GetEnv("HEARTH_MEMORY_BYTES");
+      given != nullptr && absl::SimpleAtoi(given, &bytes) && bytes > 0) {
+    return bytes;
+  }
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  int64_t kibibytes = 0;
+  std::string unit;
+  while (meminfo >> key >> kibibytes >> unit) {
+    if (key == "MemAvailable:") {
+      // All ranks of a job may run on this machine, so each plans with its share.
+      return kibibytes * 1024 / 2 / std::max(1, ranks);
+    }
+  }
+  return int64_t{1} << 30;
+}
+
+}  // namespace hearth::trainer

@@ -1,0 +1,30 @@
+// Opens the device of a rank and says how much of its memory a plan may take.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda/context.h"
+#include "worker/trainer/device/tuned_plan_paths.h"
+
+namespace hearth::trainer {
+
+// The GPU that `device` ("cuda:0") names. `plans`: none for FindTunedPlanPaths(). kInvalidArgument:
+// no such name, or as FindTunedPlanPaths says; else CudaContext::Open.
+absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
+    std::string_view device,
+    bool deterministic,
+    const std::optional<TunedPlanPaths>& plans = std::nullopt);
+
+// Bytes a rank of `world_size` may plan with on a GPU: spec::PlannableBytesNow of it, and no more
+// than of a GPU of HEARTH_MEMORY_BYTES if that is set.
+absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_size);
+
+// Bytes a rank may plan with on the CPU: HEARTH_MEMORY_BYTES if set, else half of what the machine
+// has available, shared among `ranks` that may all be on it.
+int64_t CpuMemoryBytes(int ranks);
+
+}  // namespace hearth::trainer

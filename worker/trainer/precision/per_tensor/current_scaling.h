@@ -1,0 +1,20 @@
+// One scale for each tensor, from its own magnitude: it is measured before it is quantised.
+#pragma once
+
+#include "worker/trainer/precision/per_tensor/tensor_scaling.h"
+
+namespace hearth::trainer {
+
+class CurrentScaling : public TensorScaling {
+ public:
+  using TensorScaling::TensorScaling;
+
+  // Every pass has made its scales itself.
+  absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const override;
+
+ private:
+  std::shared_ptr<const OperandForm> BindActivation(int64_t site,
+                                                    const OperandBuffers& buffers) const override;
+};
+
+}  // namespace hearth::trainer
