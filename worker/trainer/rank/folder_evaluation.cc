@@ -28,7 +28,7 @@ absl::Status BeforeBatch(const FolderEvaluationOptions& options) {
 // The tokenizer that the dataset records; null: none.
 absl::StatusOr<std::unique_ptr<dataset::Tokenizer>> TokenizerOf(const dataset::Dataset& data,
                                                                 Env& env) {
-  if (data.kind() != dataset::Kind::kFolder || data.info().tokenizer.kind == "none") {
+  if (!data.info().tokenizer.known()) {
     return std::unique_ptr<dataset::Tokenizer>();
   }
   return dataset::OpenTokenizer(data.info().tokenizer, data.path(), env);

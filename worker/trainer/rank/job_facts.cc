@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
 std::string TokenizerFolder(const Loader& loader) {
   for (int i = 0; i < loader.sources(); ++i) {
     const dataset::Dataset& data = loader.source(i);
-    if (data.kind() == dataset::Kind::kFolder && data.info().tokenizer.kind != "none") {
+    if (data.info().tokenizer.known()) {
       return data.path();
     }
   }
