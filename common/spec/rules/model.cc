@@ -1,4 +1,7 @@
+#include <optional>
+
 #include "common/spec/model/model_shape.h"
+#include "common/spec/model/position_limit.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/violations/text.h"
 
@@ -40,10 +43,10 @@ void CheckModelRules(const v1::ModelSpec& model, int64_t sequence_length, Checke
   CheckRopeScaling(model.rope_scaling(), check);
   CheckHeads(model, check);
   CheckHfClass(model, check);
-  if (model.position() == "learned" && model.max_position() >= 1 &&
-      sequence_length > model.max_position()) {
+  const std::optional<int64_t> limit = PositionLimit(model);
+  if (limit.has_value() && sequence_length > *limit) {
     check.Add("model.max_position",
-              Text(model.max_position(), " is smaller than data.sequence_length ", sequence_length,
+              Text(*limit, " is smaller than data.sequence_length ", sequence_length,
                    "; learned positions need a row for each token"));
   }
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/hf/hf_config.h"
+#include "common/spec/model/position_limit.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/resolve/forward_job.h"
@@ -35,9 +36,7 @@ void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& jo
   if (!options.attention.empty()) {
     data.set_attention(options.attention);
   }
-  if (job.model.position() == "learned") {
-    length = std::min<int64_t>(length, job.model.max_position());
-  }
+  length = std::min(length, spec::PositionLimit(job.model).value_or(length));
   data.set_sequence_length(
       static_cast<int32_t>(options.sequence_length > 0 ? options.sequence_length : length));
   data.add_train()->set_path(options.path);
