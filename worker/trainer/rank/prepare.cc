@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/facts/complete_spec.h"
 #include "common/fault/fault.h"
 #include "common/spec/recipe/trial_recipes.h"
 #include "worker/trainer/rank/agreement.h"
-#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank_run.h"
 #include "worker/trainer/step/engine.h"
 
@@ -22,9 +22,9 @@ absl::Status RankRun::Prepare() {
   rank_.blame = v1::EXIT_REASON_BAD_DATA;
   HEARTH_RETURN_IF_ERROR(data_.VerifyModel());
   const absl::Status complete =
-      CompleteSpec(rank_.spec, rank_.env,
-                   rank_.task.resume_path().empty() ? facts::Tokenizers::kCompare
-                                                    : facts::Tokenizers::kAsTheyAre);
+      facts::CompleteSpec(rank_.spec, rank_.env,
+                          rank_.task.resume_path().empty() ? facts::Tokenizers::kCompare
+                                                           : facts::Tokenizers::kAsTheyAre);
   if (absl::IsInvalidArgument(complete)) {
     rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   }

@@ -145,7 +145,7 @@ TEST_F(RunTest, OpenForwardModel_OfPackedDocuments_EvaluatesAsTheJobDid) {
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   const auto& engine = model->engine;
   const v1::DataSpec& data = engine->options().spec.data();
-  EXPECT_EQ(PackingOf(data), Packing::kBestFit);
+  EXPECT_EQ(spec::PackingOf(data), spec::Packing::kBestFit);
   EXPECT_TRUE(engine->documents());
   const auto loader = OpenLoader(spec, spec.data().validation(), false, Env::Real());
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();

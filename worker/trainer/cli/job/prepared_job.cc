@@ -6,9 +6,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/facts/complete_spec.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/native_error.h"
-#include "worker/trainer/rank/job_facts.h"
 
 namespace hearth::trainer {
 namespace {
@@ -31,7 +31,7 @@ absl::Status PrepareJob(const PrepareOptions& options, PreparedJob& job) {
   const bool on_gpu = absl::StartsWith(device, "cuda");
   job.spec.mutable_resources()->set_device(on_gpu ? "cuda" : "cpu");
   if (!job.spec.model().has_vocab()) {
-    HEARTH_RETURN_IF_ERROR(CompleteSpec(job.spec, Env::Real()));
+    HEARTH_RETURN_IF_ERROR(facts::CompleteSpec(job.spec, Env::Real()));
   }
   if (options.micro_batch > 0) {
     job.spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(options.micro_batch));
