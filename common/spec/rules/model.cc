@@ -8,12 +8,13 @@
 namespace hearth::spec {
 namespace {
 
+// Both factors are set where the type uses them: their rows have defaults.
 void CheckRopeScaling(const v1::RopeScaling& s, Checker& check) {
-  const double low = s.has_low_freq_factor() ? s.low_freq_factor() : 1.0;
-  const double high = s.has_high_freq_factor() ? s.high_freq_factor() : 4.0;
-  if (s.type() == "llama3" && high <= low) {
-    check.Add("model.rope_scaling.high_freq_factor",
-              Text(high, " must be greater than low_freq_factor ", low));
+  if (s.has_low_freq_factor() && s.has_high_freq_factor() &&
+      s.high_freq_factor() <= s.low_freq_factor()) {
+    check.Add(
+        "model.rope_scaling.high_freq_factor",
+        Text(s.high_freq_factor(), " must be greater than low_freq_factor ", s.low_freq_factor()));
   }
 }
 
