@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/facts/complete_spec.h"
 #include "common/fault/fault.h"
+#include "common/spec/fields/choices.h"
 #include "common/spec/recipe/trial_recipes.h"
 #include "worker/trainer/rank/agreement.h"
 #include "worker/trainer/rank/rank_run.h"
@@ -86,7 +87,7 @@ absl::Status RankRun::OpenDevice() {
   }
   rank_.blame = v1::EXIT_REASON_DEVICE;
   HEARTH_ASSIGN_OR_RETURN(
-      rank_.cuda, OpenGpu(rank_.task.device(), rank_.spec.train().deterministic() == "true"));
+      rank_.cuda, OpenGpu(rank_.task.device(), spec::WantsDeterministic(rank_.spec.train())));
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/facts/complete_spec.h"
+#include "common/spec/fields/choices.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/native_error.h"
 
@@ -41,7 +42,7 @@ absl::Status PrepareJob(const PrepareOptions& options, PreparedJob& job) {
   int64_t bytes = CpuMemoryBytes(1);
   if (on_gpu) {
     HEARTH_ASSIGN_OR_RETURN(
-        job.cuda, OpenGpu(device, job.spec.train().deterministic() == "true", options.plans));
+        job.cuda, OpenGpu(device, spec::WantsDeterministic(job.spec.train()), options.plans));
     HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*job.cuda, 1));
     int64_t total = 0;
     HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*job.cuda, job.free_before, total));
