@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/hf/hf_config.h"
 #include "common/io/sha256.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -122,6 +123,12 @@ TEST_F(RunTest, RunRank_ChatsPausedAndResumed_EqualsNeverStopped) {
   *spec.mutable_data() = ChatJob(dir_.path(), "qwen3").data();
   spec.set_task("sft");
   ExpectResumeIsExact(spec, dir_.path() + "/chats");
+}
+
+TEST(RunsTaskTest, EveryObjective_HasARun) {
+  for (const spec::ObjectiveRow& row : spec::Objectives()) {
+    EXPECT_TRUE(RunsTask(row.kind)) << row.name;
+  }
 }
 
 TEST_F(RunTest, RunRank_PretrainOnChats_SaysThatAllTokensCount) {
