@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/reasons/reason_codes.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/objective/objective_table.h"
 #include "coordinator/core/gangs/verdict.h"
 #include "coordinator/core/jobs/resume_point.h"
@@ -13,8 +14,6 @@
 
 namespace hearth::coordinator {
 namespace {
-
-constexpr int kDefaultMaxRestarts = 3;
 
 std::string FailedTooOften(const v1::Job& job, const Verdict& verdict) {
   return absl::StrCat("failed ", job.restarts(), " times without a new ",
@@ -154,7 +153,7 @@ bool GangEnds::MayRestart(JobState& job) {
   job.set_restarts(job.job().restarts() + 1);
   jobs_.Mark(job, true);
   return job.job().restarts() <=
-         (spec.has_max_restarts() ? spec.max_restarts() : kDefaultMaxRestarts);
+         spec::IntOrDefault(spec, v1::ResourceSpec::kMaxRestartsFieldNumber);
 }
 
 void GangEnds::Settle(JobState& job) {
