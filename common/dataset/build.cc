@@ -590,7 +590,7 @@ std::string ToText(const BuildReport& report) {
   for (const BuildReport::Output& output : report.outputs) {
     absl::StrAppend(&text, "dataset     ", output.path, ": ", output.info.tokens, " tokens, ",
                     output.info.documents, " documents, vocabulary ", output.info.vocab, " (",
-                    output.info.tokenizer.kind, ")");
+                    std::string(tokenizer::NameOf(output.info.tokenizer.kind)), ")");
     if (output.info.has_mask()) {
       absl::StrAppend(&text, ", ", output.info.loss_tokens, " tokens count in the loss");
     }

@@ -140,7 +140,7 @@ TEST_F(BuildTest, Build_TrainedBpe_TravelsWithItsFiles) {
   options.validation_fraction = 0.2;
   const auto one = Build(options);
   ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_EQ(one->outputs[0].info.tokenizer.kind, "bpe");
+  EXPECT_EQ(one->outputs[0].info.tokenizer.kind, TokenizerKind::kBpe);
   EXPECT_EQ(one->outputs[0].info.vocab, 300);
   EXPECT_EQ(one->outputs[0].info.eos, 299);
   EXPECT_LT(one->outputs[0].info.tokens + one->outputs[1].info.tokens, one->bytes / 2);

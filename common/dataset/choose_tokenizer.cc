@@ -104,8 +104,9 @@ absl::Status TrainBpe(int32_t vocab, const TrainingTexts& texts, ChosenTokenizer
       kBpeBytes, [&](std::string_view text) { counts_of_threads.Add(text); }, nothing));
   const tokenizer::PieceCounts counts = counts_of_threads.Sum();
   HEARTH_ASSIGN_OR_RETURN(const std::string json, tokenizer::TrainBpe(counts, vocab));
-  HEARTH_ASSIGN_OR_RETURN(chosen->tokenizer, NewBpeTokenizer(json, kBpeFileName, vocab - 1));
-  chosen->files[std::string(kBpeFileName)] = json;
+  HEARTH_ASSIGN_OR_RETURN(chosen->tokenizer,
+                          NewBpeTokenizer(json, tokenizer::kBpeFileName, vocab - 1));
+  chosen->files[std::string(tokenizer::kBpeFileName)] = json;
   chosen->files[std::string(kTokenizerConfigName)] = tokenizer::TrainedTokenizerConfig();
   return absl::OkStatus();
 }
@@ -149,7 +150,7 @@ absl::Status UseJson(const std::string& path,
         absl::StrCat(path, ": the end token \"", end, "\" is not one of its added_tokens"));
   }
   HEARTH_ASSIGN_OR_RETURN(chosen->tokenizer, NewBpeTokenizer(json, path, eos));
-  chosen->files[std::string(kBpeFileName)] = json;
+  chosen->files[std::string(tokenizer::kBpeFileName)] = json;
   return absl::OkStatus();
 }
 
@@ -157,7 +158,7 @@ absl::Status UseJson(const std::string& path,
 
 absl::StatusOr<TokenizerChoice> ParseTokenizerChoice(std::string_view text, Env& env) {
   const std::string name(text);
-  if (text == "bytes") {
+  if (text == tokenizer::NameOf(TokenizerKind::kBytes)) {
     return TokenizerChoice{};
   }
   for (const TrainedForm& form : kTrainedForms) {
@@ -179,7 +180,8 @@ absl::StatusOr<TokenizerChoice> ParseTokenizerChoice(std::string_view text, Env&
     return TokenizerChoice{Kind::kJsonFile, 0, name};
   }
   if (env.IsDirectory(name)) {
-    return TokenizerChoice{Kind::kJsonFile, 0, absl::StrCat(name, "/", std::string(kBpeFileName))};
+    return TokenizerChoice{Kind::kJsonFile, 0,
+                           absl::StrCat(name, "/", std::string(tokenizer::kBpeFileName))};
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--tokenizer: \"", name,

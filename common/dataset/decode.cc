@@ -198,7 +198,7 @@ absl::StatusOr<std::vector<DecodedPart>> DecodeParts(const std::string& path,
                                                      Env& env) {
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, Dataset::Open(path, env));
   std::unique_ptr<Tokenizer> tokenizer;
-  if (data->info().tokenizer.kind != "none") {
+  if (data->info().tokenizer.known()) {
     HEARTH_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(data->info().tokenizer, path, env));
   }
   return Decoder(*data, tokenizer.get()).Run(options);

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -78,15 +79,26 @@ bool IsPlainFileName(const std::string& name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
+std::string RecordedKinds() {
+  std::vector<std::string> names;
+  for (const tokenizer::TokenizerKindRow& row : tokenizer::kTokenizerKinds) {
+    if (row.recorded) {
+      names.emplace_back(row.name);
+    }
+  }
+  return absl::StrJoin(names, ", ");
+}
+
 absl::Status ParseTokenizer(const Json& json, const std::string& where, TokenizerInfo* out) {
   const Fields fields(json, where);
-  HEARTH_RETURN_IF_ERROR(fields.String("kind", true, &out->kind));
-  const bool has_file = out->kind == "sentencepiece" || out->kind == "bpe";
-  if (!has_file && out->kind != "bytes" && out->kind != "none") {
-    return fields.Error(
-        "kind", absl::StrCat("\"", out->kind, "\" is not one of bytes, sentencepiece, bpe, none"));
+  std::string kind;
+  HEARTH_RETURN_IF_ERROR(fields.String("kind", true, &kind));
+  const tokenizer::TokenizerKindRow* const row = tokenizer::FindTokenizerKind(kind);
+  if (row == nullptr || !row->recorded) {
+    return fields.Error("kind", absl::StrCat("\"", kind, "\" is not one of ", RecordedKinds()));
   }
-  if (out->kind == "none") {
+  out->kind = row->kind;
+  if (!out->known()) {
     return absl::OkStatus();
   }
   int64_t vocab = 0;
@@ -95,7 +107,7 @@ absl::Status ParseTokenizer(const Json& json, const std::string& where, Tokenize
   HEARTH_RETURN_IF_ERROR(fields.Int("eos", -1, vocab - 1, &eos));
   out->vocab = static_cast<int32_t>(vocab);
   out->eos = static_cast<int32_t>(eos);
-  if (!has_file) {
+  if (row->file.empty()) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(fields.String("file", true, &out->file));
@@ -146,11 +158,11 @@ absl::Status ParseShards(const Fields& top, const std::string& where, DatasetInf
 
 OrderedJson TokenizerJson(const TokenizerInfo& info) {
   OrderedJson json;
-  json["kind"] = info.kind;
+  json["kind"] = tokenizer::NameOf(info.kind);
   if (!info.file.empty()) {
     json["file"] = info.file;
   }
-  if (info.kind != "none") {
+  if (info.known()) {
     json["vocab"] = info.vocab;
     json["eos"] = info.eos;
   }

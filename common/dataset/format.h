@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/tokenizer/tokenizer_kind.h"
 
 namespace hearth::dataset {
+
+using tokenizer::TokenizerKind;
 
 inline constexpr std::string_view kDatasetFileName = "dataset.json";
 inline constexpr int kFormatVersion = 1;
@@ -20,10 +23,12 @@ inline int Bytes(TokenWidth width) {
 }
 
 struct TokenizerInfo {
-  std::string kind = "none";  // bytes | sentencepiece | bpe | none
-  std::string file;           // sentencepiece, bpe: file inside the folder; else empty
+  TokenizerKind kind = TokenizerKind::kNone;  // one that may be recorded
+  std::string file;                           // inside the folder; empty: the kind has no file
   int32_t vocab = 0;
   int32_t eos = -1;  // -1 = none
+
+  bool known() const { return kind != TokenizerKind::kNone; }
 };
 
 struct ShardInfo {

@@ -14,7 +14,7 @@ DatasetInfo Example() {
   DatasetInfo info;
   info.name = "tiny";
   info.split = "train";
-  info.tokenizer = {"sentencepiece", "tokenizer.model", 1000, 2};
+  info.tokenizer = {TokenizerKind::kSentencePiece, "tokenizer.model", 1000, 2};
   info.vocab = 1000;
   info.eos = 2;
   info.documents = 3;
@@ -30,6 +30,20 @@ TEST(ParseDatasetInfo_WrittenText_RoundTrips, AllFields) {
   EXPECT_EQ(ToJson(*parsed), text);
   EXPECT_EQ(parsed->shards[1].tokens, 10);
   EXPECT_EQ(parsed->tokenizer.file, "tokenizer.model");
+}
+
+TEST(ParseTokenizerInfo, EveryKindThatMayBeRecorded_RoundTrips) {
+  for (const tokenizer::TokenizerKindRow& row : tokenizer::kTokenizerKinds) {
+    if (!row.recorded) {
+      continue;
+    }
+    const TokenizerInfo info = {row.kind, std::string(row.file), 300, 2};
+    const auto parsed = ParseTokenizerInfo(ToJson(info), "hearth_tokenizer.json");
+    ASSERT_TRUE(parsed.ok()) << row.name << ": " << parsed.status();
+    EXPECT_EQ(parsed->kind, row.kind) << row.name;
+    EXPECT_EQ(parsed->file, row.file) << row.name;
+    EXPECT_EQ(parsed->vocab, info.known() ? 300 : 0) << row.name;
+  }
 }
 
 std::string Replaced(std::string_view from, std::string_view to) {
@@ -55,7 +69,9 @@ TEST(ParseDatasetInfo, BadField_NamesFileAndKey) {
       {Replaced("\"vocab\": 1000,\n  \"eos\"", "\"vocab\": \"many\",\n  \"eos\""),
        "vocab: must be an integer"},
       {Replaced("\"tokens\": 30", "\"tokens\": 18446744073709551615"), "at most"},
-      {Replaced("sentencepiece", "magic"), "is not one of bytes"},
+      {Replaced("sentencepiece", "magic"),
+       "\"magic\" is not one of bytes, sentencepiece, bpe, none"},
+      {Replaced("sentencepiece", "other"), "\"other\" is not one of bytes"},
   };
   for (const auto& c : cases) {
     const auto parsed = ParseDatasetInfo(c.text, "/d/dataset.json");

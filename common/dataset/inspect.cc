@@ -113,7 +113,7 @@ std::string ToText(const Summary& summary) {
   if (info.eos >= 0) {
     absl::StrAppend(&text, "eos         ", info.eos, "\n");
   }
-  absl::StrAppend(&text, "tokenizer   ", info.tokenizer.kind,
+  absl::StrAppend(&text, "tokenizer   ", std::string(tokenizer::NameOf(info.tokenizer.kind)),
                   info.tokenizer.file.empty() ? "" : absl::StrCat(" (", info.tokenizer.file, ")"),
                   "\ndtype       ", info.width == TokenWidth::kUint16 ? "uint16" : "uint32",
                   "\nshards      ", info.shards.size(), " (", summary.bytes, " bytes)\n");

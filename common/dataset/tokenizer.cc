@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 
 namespace hearth::dataset {
@@ -45,7 +46,7 @@ class BytesTokenizer : public Tokenizer {
 
   int32_t vocab() const override { return kByteVocab; }
   int32_t eos() const override { return kByteEos; }
-  TokenizerInfo info() const override { return {"bytes", "", kByteVocab, kByteEos}; }
+  TokenizerInfo info() const override { return {TokenizerKind::kBytes, "", kByteVocab, kByteEos}; }
 };
 
 class BpeAdapter : public Tokenizer {
@@ -72,12 +73,36 @@ class BpeAdapter : public Tokenizer {
   int32_t vocab() const override { return bpe_->vocab(); }
   int32_t eos() const override { return eos_; }
   TokenizerInfo info() const override {
-    return {"bpe", std::string(kBpeFileName), bpe_->vocab(), eos_};
+    return {TokenizerKind::kBpe, std::string(tokenizer::kBpeFileName), bpe_->vocab(), eos_};
   }
 
  private:
   const std::unique_ptr<tokenizer::BpeTokenizer> bpe_;
   const int32_t eos_;
+};
+
+using OpenedTokenizer = absl::StatusOr<std::unique_ptr<Tokenizer>>;
+
+OpenedTokenizer OpenBytes(std::string_view /*bytes*/, std::string_view /*path*/, int32_t /*eos*/) {
+  return NewBytesTokenizer();
+}
+
+OpenedTokenizer OpenSentencePiece(std::string_view bytes,
+                                  std::string_view /*path*/,
+                                  int32_t /*eos*/) {
+  return TokenizerProcess::Start(bytes);
+}
+
+// How one of each kind that is known is opened: from the bytes of its file (empty: it has none),
+// the file's path for errors, and the end token.
+struct Opener {
+  TokenizerKind kind;
+  OpenedTokenizer (*open)(std::string_view bytes, std::string_view path, int32_t eos);
+};
+constexpr Opener kOpeners[] = {
+    {TokenizerKind::kBytes, OpenBytes},
+    {TokenizerKind::kSentencePiece, OpenSentencePiece},
+    {TokenizerKind::kBpe, NewBpeTokenizer},
 };
 
 }  // namespace
@@ -101,22 +126,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> NewBpeTokenizer(std::string_view json
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& info,
                                                          const std::string& dir,
                                                          Env& env) {
-  if (info.kind == "bytes") {
-    return NewBytesTokenizer();
+  const Opener* const opener = FindRow(kOpeners, &Opener::kind, info.kind);
+  if (opener == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(dir, ": the dataset records no tokenizer"));
   }
-  if (info.kind == "sentencepiece") {
-    HEARTH_ASSIGN_OR_RETURN(const std::string model,
-                            env.ReadFile(absl::StrCat(dir, "/", info.file)));
-    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<TokenizerProcess> tokenizer,
-                            TokenizerProcess::Start(model));
-    return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+  const std::string path = absl::StrCat(dir, "/", info.file);
+  std::string bytes;
+  if (!info.file.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(bytes, env.ReadFile(path));
   }
-  if (info.kind == "bpe") {
-    const std::string path = absl::StrCat(dir, "/", info.file);
-    HEARTH_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
-    return NewBpeTokenizer(json, path, info.eos);
-  }
-  return absl::FailedPreconditionError(absl::StrCat(dir, ": the dataset records no tokenizer"));
+  return opener->open(bytes, path, info.eos);
 }
 
 absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& env) {
@@ -126,7 +145,7 @@ absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& 
   }
   HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(meta));
   HEARTH_ASSIGN_OR_RETURN(const DatasetInfo info, ParseDatasetInfo(text, meta));
-  if (info.tokenizer.kind == "none") {
+  if (!info.tokenizer.known()) {
     return absl::OkStatus();
   }
   if (!info.tokenizer.file.empty()) {

@@ -44,8 +44,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> NewBpeTokenizer(std::string_view json
                                                            std::string_view file_name,
                                                            int32_t eos);
 
-// Names of a byte-level BPE's files in dataset and checkpoint folders.
-inline constexpr std::string_view kBpeFileName = "tokenizer.json";
+// Stands beside a byte-level BPE's file in dataset and checkpoint folders.
 inline constexpr std::string_view kTokenizerConfigName = "tokenizer_config.json";
 
 // Files that stand beside a tokenizer and travel with it, where they are there.

@@ -224,7 +224,8 @@ absl::StatusOr<std::string> TokenizerProcess::Decode(absl::Span<const int32_t> t
 }
 
 TokenizerInfo TokenizerProcess::info() const {
-  return {"sentencepiece", "tokenizer.model", vocab_, eos_};
+  return {TokenizerKind::kSentencePiece, std::string(tokenizer::kSentencePieceFileName), vocab_,
+          eos_};
 }
 
 }  // namespace hearth::dataset

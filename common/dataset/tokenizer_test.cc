@@ -8,6 +8,7 @@
 #include "common/base/system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/temp_dir.h"
 
 namespace hearth::dataset {
 namespace {
@@ -37,6 +38,24 @@ TEST(BytesTokenizer, Encode_AnyBytes_RoundTrips) {
   EXPECT_EQ(tokenizer->vocab(), 257);
   EXPECT_TRUE(absl::IsInvalidArgument(tokenizer->Decode({257}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(tokenizer->Decode({-1}).status()));
+}
+
+TEST(OpenTokenizer, EveryRecordedKind_IsOpenedFromItsFile) {
+  const TempDir dir;
+  for (const tokenizer::TokenizerKindRow& row : tokenizer::kTokenizerKinds) {
+    if (!row.recorded) {
+      continue;
+    }
+    const TokenizerInfo info = {row.kind, std::string(row.file), 257, 256};
+    const absl::Status status = OpenTokenizer(info, dir.path().string()).status();
+    if (!info.known()) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(status)) << row.name << ": " << status;
+    } else if (row.file.empty()) {
+      EXPECT_TRUE(status.ok()) << row.name << ": " << status;
+    } else {
+      EXPECT_TRUE(absl::IsNotFound(status)) << row.name << ": " << status;
+    }
+  }
 }
 
 TEST(TokenizerProcess, Train_SameLines_SameBytes) {

@@ -13,6 +13,8 @@
 namespace hearth::facts {
 namespace {
 
+using tokenizer::TokenizerKind;
+
 constexpr size_t kRemembered = 16;
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
@@ -28,6 +30,10 @@ std::string Join(const std::string& folder, std::string_view file) {
   return absl::StrCat(folder, "/", std::string(file));
 }
 
+void SetKind(const tokenizer::TokenizerKindRow& kind, v1::TokenizerFacts& facts) {
+  facts.set_kind(std::string(kind.name));
+}
+
 }  // namespace
 
 absl::StatusOr<v1::TokenizerFacts> TokenizerReader::Read(const std::string& path) {
@@ -36,14 +42,15 @@ absl::StatusOr<v1::TokenizerFacts> TokenizerReader::Read(const std::string& path
   if (!info.has_value()) {
     return ReadHfFolder(path);
   }
-  if (info->kind == "none") {
+  if (!info->known()) {
     return v1::TokenizerFacts();
   }
+  const tokenizer::TokenizerKindRow& kind = tokenizer::RowOf(info->kind);
   v1::TokenizerFacts facts;
   if (info->file.empty()) {
-    facts.set_kind(info->kind);
+    SetKind(kind, facts);
   } else {
-    HEARTH_ASSIGN_OR_RETURN(facts, ReadFile(path, info->file, info->kind));
+    HEARTH_ASSIGN_OR_RETURN(facts, ReadFile(path, info->file, kind));
   }
   if (facts.vocab() == 0) {
     facts.set_vocab(info->vocab);
@@ -52,22 +59,21 @@ absl::StatusOr<v1::TokenizerFacts> TokenizerReader::Read(const std::string& path
 }
 
 absl::StatusOr<v1::TokenizerFacts> TokenizerReader::ReadHfFolder(const std::string& path) {
-  constexpr std::string_view kModelName = "tokenizer.model";
-  const bool has_model = env_.Exists(Join(path, kModelName));
-  if (env_.Exists(Join(path, dataset::kBpeFileName))) {
-    HEARTH_ASSIGN_OR_RETURN(v1::TokenizerFacts facts,
-                            ReadFile(path, std::string(dataset::kBpeFileName), "bpe"));
-    if (facts.kind() == "bpe" || !has_model) {
+  const tokenizer::TokenizerKindRow& bpe = tokenizer::RowOf(TokenizerKind::kBpe);
+  const tokenizer::TokenizerKindRow& model = tokenizer::RowOf(TokenizerKind::kSentencePiece);
+  const bool has_model = env_.Exists(Join(path, model.file));
+  if (env_.Exists(Join(path, bpe.file))) {
+    HEARTH_ASSIGN_OR_RETURN(v1::TokenizerFacts facts, ReadFile(path, std::string(bpe.file), bpe));
+    if (facts.kind() == bpe.name || !has_model) {
       return facts;
     }
   }
-  return has_model ? ReadFile(path, std::string(kModelName), "sentencepiece")
+  return has_model ? ReadFile(path, std::string(model.file), model)
                    : absl::StatusOr<v1::TokenizerFacts>(v1::TokenizerFacts());
 }
 
-absl::StatusOr<v1::TokenizerFacts> TokenizerReader::ReadFile(const std::string& folder,
-                                                             const std::string& file,
-                                                             const std::string& kind) {
+absl::StatusOr<v1::TokenizerFacts> TokenizerReader::ReadFile(
+    const std::string& folder, const std::string& file, const tokenizer::TokenizerKindRow& kind) {
   const std::string path = Join(folder, file);
   HEARTH_ASSIGN_OR_RETURN(const int64_t size, env_.FileSize(path));
   if (size > kMaxFileBytes) {
@@ -85,10 +91,10 @@ absl::StatusOr<v1::TokenizerFacts> TokenizerReader::ReadFile(const std::string& 
     return *known;
   }
   v1::TokenizerFacts facts;
-  if (kind == "bpe") {
+  if (kind.probed) {
     facts = ParseBpe(bytes, path);
   } else {
-    facts.set_kind(kind);
+    SetKind(kind, facts);
   }
   facts.set_file(file);
   facts.set_sha256(sha256);
@@ -106,10 +112,10 @@ v1::TokenizerFacts TokenizerReader::ParseBpe(const std::string& json,
   const absl::StatusOr<std::vector<int32_t>> probe =
       tokenizer.ok() ? (*tokenizer)->Encode(kProbe) : tokenizer.status();
   if (!probe.ok()) {
-    facts.set_kind("other");
+    SetKind(tokenizer::RowOf(TokenizerKind::kOther), facts);
     return facts;
   }
-  facts.set_kind("bpe");
+  SetKind(tokenizer::RowOf(TokenizerKind::kBpe), facts);
   facts.set_vocab((*tokenizer)->vocab());
   facts.mutable_probe()->Assign(probe->begin(), probe->end());
   return facts;

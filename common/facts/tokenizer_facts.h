@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/io/env.h"
+#include "common/tokenizer/tokenizer_kind.h"
 #include "hearth/v1/agent.pb.h"
 
 namespace hearth::facts {
@@ -31,7 +32,7 @@ class TokenizerReader {
   absl::StatusOr<v1::TokenizerFacts> ReadHfFolder(const std::string& path);
   absl::StatusOr<v1::TokenizerFacts> ReadFile(const std::string& folder,
                                               const std::string& file,
-                                              const std::string& kind);
+                                              const tokenizer::TokenizerKindRow& kind);
   // The probe and vocabulary of a tokenizer.json; kind "other" if it cannot be read.
   v1::TokenizerFacts ParseBpe(const std::string& json, const std::string& path) const;
 

@@ -15,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using tokenizer::TokenizerKind;
 
 std::string Trained(const std::string& text) {
   tokenizer::PieceCounts counts;
@@ -48,11 +49,12 @@ TEST_F(TokenizerReaderTest, EmptyFolderOrNone_HasNoKind) {
 }
 
 TEST_F(TokenizerReaderTest, Checkpoint_RecordsKindFileAndVocabulary) {
-  Write("hearth_tokenizer.json", dataset::ToJson({"bytes", "", 257, 256}));
+  Write("hearth_tokenizer.json", dataset::ToJson({TokenizerKind::kBytes, "", 257, 256}));
   EXPECT_EQ(Read().kind(), "bytes");
   EXPECT_EQ(Read().vocab(), 257);
   EXPECT_EQ(Read().sha256(), "");
-  Write("hearth_tokenizer.json", dataset::ToJson({"sentencepiece", "tokenizer.model", 400, 2}));
+  Write("hearth_tokenizer.json",
+        dataset::ToJson({TokenizerKind::kSentencePiece, "tokenizer.model", 400, 2}));
   Write("tokenizer.model", "abc");
   EXPECT_EQ(Read().kind(), "sentencepiece");
   EXPECT_EQ(Read().vocab(), 400);
@@ -60,7 +62,8 @@ TEST_F(TokenizerReaderTest, Checkpoint_RecordsKindFileAndVocabulary) {
 }
 
 TEST_F(TokenizerReaderTest, Checkpoint_WithoutItsFile_IsAnError) {
-  Write("hearth_tokenizer.json", dataset::ToJson({"bpe", "tokenizer.json", 258, 257}));
+  Write("hearth_tokenizer.json",
+        dataset::ToJson({TokenizerKind::kBpe, "tokenizer.json", 258, 257}));
   EXPECT_THAT(std::string(reader_.Read(dir_.string()).status().message()),
               HasSubstr("tokenizer.json"));
 }

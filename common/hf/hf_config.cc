@@ -24,6 +24,13 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
 
+// What config.json means where it leaves them out: transformers' defaults, not those of job files.
+constexpr double kHfRopeTheta = 10000.0;
+constexpr double kHfRopeFactor = 1.0;
+constexpr double kHfLowFreqFactor = 1.0;
+constexpr double kHfHighFreqFactor = 4.0;
+constexpr int64_t kHfOriginalMaxPosition = 8192;
+
 int32_t Int32(int64_t value) {
   return static_cast<int32_t>(value);
 }
@@ -31,7 +38,7 @@ int32_t Int32(int64_t value) {
 // rope_theta and rope_scaling, in the form before transformers 5 or in its rope_parameters.
 void ReadRope(ConfigReader& top, v1::ModelSpec& model) {
   model.set_position("rope");
-  model.set_rope_theta(top.Double("rope_theta", 10000.0));
+  model.set_rope_theta(top.Double("rope_theta", kHfRopeTheta));
   const Json* object = top.Object("rope_scaling");
   if (object == nullptr) {
     object = top.Object("rope_parameters");
@@ -47,11 +54,12 @@ void ReadRope(ConfigReader& top, v1::ModelSpec& model) {
   const std::string type = rope.String("rope_type", rope.String("type", "default"));
   if (type == "linear" || type == "llama3") {
     scaling.set_type(type);
-    scaling.set_factor(rope.Double("factor", 1.0));
+    scaling.set_factor(rope.Double("factor", kHfRopeFactor));
     if (type == "llama3") {
-      scaling.set_low_freq_factor(rope.Double("low_freq_factor", 1.0));
-      scaling.set_high_freq_factor(rope.Double("high_freq_factor", 4.0));
-      scaling.set_original_max_position(Int32(rope.Int("original_max_position_embeddings", 8192)));
+      scaling.set_low_freq_factor(rope.Double("low_freq_factor", kHfLowFreqFactor));
+      scaling.set_high_freq_factor(rope.Double("high_freq_factor", kHfHighFreqFactor));
+      scaling.set_original_max_position(
+          Int32(rope.Int("original_max_position_embeddings", kHfOriginalMaxPosition)));
     }
   } else if (type != "default") {
     // Ignored, it would train without an error and with other positions.

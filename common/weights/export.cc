@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/dataset/tokenizer.h"
+#include "common/tokenizer/tokenizer_kind.h"
 #include "common/weights/gguf_file.h"
 #include "common/weights/gguf_model.h"
 #include "common/weights/gguf_tokenizer.h"
@@ -20,11 +21,16 @@
 namespace hearth::weights {
 namespace {
 
-constexpr std::string_view kCompanions[] = {
-    dataset::kTokenizerFileName, dataset::kBpeFileName, dataset::kTokenizerConfigName,
-    "tokenizer.model",           "vocab.json",          "merges.txt",
-    "special_tokens_map.json",   "added_tokens.json",   "generation_config.json",
-    "chat_template.jinja"};
+constexpr std::string_view kCompanions[] = {dataset::kTokenizerFileName,
+                                            tokenizer::kBpeFileName,
+                                            dataset::kTokenizerConfigName,
+                                            tokenizer::kSentencePieceFileName,
+                                            "vocab.json",
+                                            "merges.txt",
+                                            "special_tokens_map.json",
+                                            "added_tokens.json",
+                                            "generation_config.json",
+                                            "chat_template.jinja"};
 
 std::string Join(const std::string& dir, std::string_view name) {
   return absl::StrCat(dir, "/", std::string(name));

@@ -11,12 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 #include "common/dataset/format.h"
 #include "common/dataset/tokenizer.h"
 #include "common/formats/codecs.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/scanner.h"
 #include "common/tokenizer/tokenizer_file.h"
+#include "common/tokenizer/tokenizer_kind.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "nlohmann/json.hpp"
 
@@ -25,11 +27,10 @@ namespace {
 
 using google::protobuf::UnknownField;
 using google::protobuf::UnknownFieldSet;
+using tokenizer::TokenizerKind;
 
 // enum llama_token_type, and the types of sentencepiece's pieces.
 enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5 };
-
-constexpr std::string_view kSentencePieceFile = "tokenizer.model";
 
 struct Tokens {
   std::string model;
@@ -129,7 +130,7 @@ void TakeConfig(const nlohmann::json& config, Tokens& tokens) {
   }
 }
 
-Tokens BytesTokens() {
+absl::StatusOr<Tokens> BytesTokens(const std::string& /*bytes*/, const std::string& /*path*/) {
   Tokens tokens;
   tokens.model = "gpt2";
   tokens.pre = "gpt-2";
@@ -144,10 +145,9 @@ Tokens BytesTokens() {
   return tokens;
 }
 
-absl::StatusOr<Tokens> BpeTokens(Env& env, const std::string& path) {
-  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(path));
+absl::StatusOr<Tokens> BpeTokens(const std::string& bytes_of_file, const std::string& path) {
   HEARTH_ASSIGN_OR_RETURN(const tokenizer::TokenizerFile file,
-                          tokenizer::ParseTokenizerFile(text, path));
+                          tokenizer::ParseTokenizerFile(bytes_of_file, path));
   Tokens tokens;
   tokens.model = "gpt2";
   HEARTH_ASSIGN_OR_RETURN(tokens.pre, PreOf(file, path));
@@ -269,32 +269,53 @@ absl::StatusOr<Tokens> SentencePieceTokens(const std::string& bytes, const std::
   return tokens;
 }
 
-absl::StatusOr<Tokens> ReadTokens(Env& env, const std::string& dir) {
+// How the tokens of each kind are read, from the bytes of its file (empty: it has none) and the
+// file's path for errors. Where a folder records no kind, the first whose file is there counts.
+struct TokensReader {
+  TokenizerKind kind;
+  absl::StatusOr<Tokens> (*read)(const std::string& bytes, const std::string& path);
+};
+constexpr TokensReader kTokensReaders[] = {
+    {TokenizerKind::kBytes, BytesTokens},
+    {TokenizerKind::kSentencePiece, SentencePieceTokens},
+    {TokenizerKind::kBpe, BpeTokens},
+};
+
+// The kind and file that the folder records, else those of a file with a usual name.
+absl::StatusOr<dataset::TokenizerInfo> FindTokenizer(Env& env, const std::string& dir) {
   HEARTH_ASSIGN_OR_RETURN(const std::optional<dataset::TokenizerInfo> recorded,
                           dataset::RecordedTokenizer(dir, env));
-  const auto path = [&dir](std::string_view name) {
-    return absl::StrCat(dir, "/", std::string(name));
-  };
-  const std::string kind = recorded.has_value() ? recorded->kind : "none";
-  absl::StatusOr<Tokens> tokens = absl::NotFoundError(absl::StrCat(
-      dir, ": no tokenizer (hearth_tokenizer.json, tokenizer.model or tokenizer.json)"));
-  if (kind == "bytes") {
-    tokens = BytesTokens();
-  } else if (kind == "sentencepiece" || (kind == "none" && env.Exists(path(kSentencePieceFile)))) {
-    const std::string file =
-        path(kind == "none" ? kSentencePieceFile : std::string_view(recorded->file));
-    HEARTH_ASSIGN_OR_RETURN(const std::string bytes, env.ReadFile(file));
-    tokens = SentencePieceTokens(bytes, file);
-  } else if (kind == "bpe" || env.Exists(path(dataset::kBpeFileName))) {
-    tokens = BpeTokens(
-        env, path(kind == "bpe" ? std::string_view(recorded->file) : dataset::kBpeFileName));
+  dataset::TokenizerInfo info = recorded.value_or(dataset::TokenizerInfo());
+  if (info.known()) {
+    return info;
   }
-  HEARTH_RETURN_IF_ERROR(tokens.status());
+  for (const TokensReader& reader : kTokensReaders) {
+    const std::string file(tokenizer::RowOf(reader.kind).file);
+    if (!file.empty() && env.Exists(absl::StrCat(dir, "/", file))) {
+      info.kind = reader.kind;
+      info.file = file;
+      return info;
+    }
+  }
+  return absl::NotFoundError(absl::StrCat(
+      dir, ": no tokenizer (hearth_tokenizer.json, tokenizer.model or tokenizer.json)"));
+}
+
+absl::StatusOr<Tokens> ReadTokens(Env& env, const std::string& dir) {
+  HEARTH_ASSIGN_OR_RETURN(const dataset::TokenizerInfo info, FindTokenizer(env, dir));
+  const TokensReader* const reader = FindRow(kTokensReaders, &TokensReader::kind, info.kind);
+  HEARTH_CHECK(reader != nullptr, "every kind that may be recorded has a reader");
+  const std::string path = absl::StrCat(dir, "/", info.file);
+  std::string bytes;
+  if (!info.file.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(bytes, env.ReadFile(path));
+  }
+  HEARTH_ASSIGN_OR_RETURN(Tokens tokens, reader->read(bytes, path));
   HEARTH_ASSIGN_OR_RETURN(const nlohmann::json config, ReadConfig(env, dir));
-  TakeConfig(config, *tokens);
+  TakeConfig(config, tokens);
   // What the model was trained with goes before what its configuration says.
-  if (recorded.has_value() && recorded->eos >= 0) {
-    tokens->ids["eos"] = recorded->eos;
+  if (info.eos >= 0) {
+    tokens.ids["eos"] = info.eos;
   }
   return tokens;
 }

@@ -77,6 +77,19 @@ TEST_F(GgufTokenizerTest, Bytes_AreGpt2sWithoutMerges) {
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("2 more tokens")));
 }
 
+TEST_F(GgufTokenizerTest, EveryRecordedKind_HasAReader) {
+  for (const tokenizer::TokenizerKindRow& row : tokenizer::kTokenizerKinds) {
+    if (row.recorded) {
+      Put("hearth_tokenizer.json",
+          dataset::ToJson(dataset::TokenizerInfo{row.kind, std::string(row.file), 257, 256}));
+      const absl::Status status = DescribeTokenizer(Env::Real(), dir_, 257).status();
+      // The files are not there, so only a kind without one can be described.
+      EXPECT_EQ(status.ok(), row.kind == tokenizer::TokenizerKind::kBytes) << row.name;
+      EXPECT_TRUE(status.ok() || absl::IsNotFound(status)) << row.name << ": " << status;
+    }
+  }
+}
+
 TEST_F(GgufTokenizerTest, Bpe_HasTokensMergesTypesAndTheNameOfItsExpression) {
   tokenizer::TestTokenizer test(20);
   nlohmann::json json = test.Json(tokenizer::ByteLevelJson());

@@ -1,6 +1,7 @@
 // Jobs as users drive them, gangs as they start and end.
 #include "coordinator/core/core.h"
 
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/transitions.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
@@ -24,7 +25,7 @@ TEST(Transitions, EveryState_HasARowAndEveryExitReasonAKnownCode) {
   }
   for (int i = 0; v1::ExitReason_IsValid(i); ++i) {
     EXPECT_EQ(ExitRowOf(static_cast<v1::ExitReason>(i)).reason, i);
-    EXPECT_TRUE(IsReasonCode(ExitRowOf(static_cast<v1::ExitReason>(i)).code));
+    EXPECT_TRUE(reasons::IsReasonCode(ExitRowOf(static_cast<v1::ExitReason>(i)).code));
   }
   EXPECT_FALSE(IsLegalTransition(v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_QUEUED));
   EXPECT_FALSE(IsLegalTransition(v1::JOB_STATE_STARTING, v1::JOB_STATE_SUCCEEDED));

@@ -1,4 +1,4 @@
-// The tables of the state machine: states, legal edges, reason codes, exit reasons.
+// The tables of the state machine: states, legal edges, exit reasons.
 #pragma once
 
 #include <string>
@@ -26,13 +26,6 @@ std::string StateName(v1::JobState state);
 // True for the edges of the state diagram in docs/architecture.md; creation is not an edge.
 bool IsLegalTransition(v1::JobState from, v1::JobState to);
 
-struct ReasonRow {
-  const char* code;
-  const char* meaning;  // for people; docs/runbook.md is made of it
-};
-absl::Span<const ReasonRow> ReasonTable();
-bool IsReasonCode(std::string_view code);
-
 enum class ExitClass {
   kFinished,  // all steps done
   kStopped,   // left on request with a checkpoint
@@ -43,7 +36,7 @@ enum class ExitClass {
 struct ExitRow {
   v1::ExitReason reason;
   ExitClass exit_class;
-  const char* code;  // reason code of a job that ends or restarts by it
+  const char* code;  // of common/reasons, of a job that ends or restarts by it
 };
 absl::Span<const ExitRow> ExitTable();
 const ExitRow& ExitRowOf(v1::ExitReason reason);

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/reasons/reason_codes.h"
 #include "coordinator/scheduler/order.h"
 
 namespace hearth::coordinator {
@@ -189,7 +190,7 @@ void Planner::Drain() {
     for (const std::string& id : job.workers) {
       auto slot = slot_index_.find(id);
       if (slot != slot_index_.end() && slots_[slot->second].view->draining) {
-        Requeue(i, "drained", absl::StrCat("worker ", id, " is being drained"));
+        Requeue(i, reasons::kDrained, absl::StrCat("worker ", id, " is being drained"));
         break;
       }
     }
@@ -286,14 +287,14 @@ WaitText Planner::WhyTooFew(const Demand& demand, const Pool& pool) const {
   };
   if (pool.exist < demand.least) {
     return text(
-        "insufficient_workers",
+        reasons::kInsufficientWorkers,
         absl::StrCat(
             ", ", pool.exist, pool.exist == 1 ? " exists" : " exist",
             pool.cordoned == 0 ? "" : absl::StrCat(" and ", pool.cordoned, " cordoned"),
             pool.unhealthy == 0 ? "" : absl::StrCat(" and ", pool.unhealthy, " unhealthy")));
   }
   if (pool.with_root < demand.least) {
-    return text("checkpoint_root",
+    return text(reasons::kCheckpointRoot,
                 absl::StrCat(" that see the checkpoint root ", demand.root_uuid, " of step ",
                              demand.checkpoint_step, ", ", pool.with_root,
                              pool.with_root == 1 ? " does" : " do"));
@@ -303,11 +304,11 @@ WaitText Planner::WhyTooFew(const Demand& demand, const Pool& pool) const {
                                      ? ""
                                      : absl::StrCat(" and one version of hearth-worker (",
                                                     absl::StrJoin(pool.versions, ", "), ")");
-    return text("no_shared_root", absl::StrCat(" that share one checkpoint root", versions,
-                                               ", at most ", pool.largest_root, " do"));
+    return text(reasons::kNoSharedRoot, absl::StrCat(" that share one checkpoint root", versions,
+                                                     ", at most ", pool.largest_root, " do"));
   }
   if (pool.largest < demand.least) {
-    return text("span_hosts",
+    return text(reasons::kSpanHosts,
                 absl::StrCat(" on one host (span_hosts is false), the largest has ", pool.largest));
   }
   return {};
@@ -428,7 +429,7 @@ bool Planner::Preempt(const Candidate& job, const Pool& pool) {
   // From here on their workers count as soon free, for the jobs behind this one as well.
   for (size_t victim : best) {
     Requeue(
-        victim, "preempted",
+        victim, reasons::kPreempted,
         absl::StrCat("makes room for ", job.place.job_id, " (priority ", job.place.priority, ")"));
   }
   return !best.empty();
@@ -446,19 +447,19 @@ WaitText Planner::ExplainBusy(const Demand& demand, const Pool& pool) const {
   }
   // Reserved ones were counted, so enough are free and only the reservations are in the way.
   if (free >= demand.least) {
-    return {"reserved",
+    return {reasons::kReserved,
             absl::StrCat("needs ", Plural(demand.least, "worker"),
                          "; the free ones are reserved for jobs ahead of it in the queue")};
   }
-  return {"workers_busy", absl::StrCat("needs ", Plural(demand.least, "worker"), ", ", free, " of ",
-                                       exist, free == 1 ? " is free" : " are free")};
+  return {reasons::kWorkersBusy, absl::StrCat("needs ", Plural(demand.least, "worker"), ", ", free,
+                                              " of ", exist, free == 1 ? " is free" : " are free")};
 }
 
 bool Planner::Place(const Candidate& job) {
   ++visits_.jobs;
   const Demand& demand = job.demand;
   if (demand.batch_ranks > 0) {
-    rest_ = {"batch",
+    rest_ = {reasons::kBatch,
              absl::StrCat("min_workers is ", demand.least, ", but a global batch has only ",
                           demand.batch_ranks, " micro-batches to share")};
     Wait(job, rest_);
@@ -477,8 +478,8 @@ bool Planner::Place(const Candidate& job) {
   const bool coming = !closed && Preempt(job, pool);
   rest_ = ExplainBusy(demand, pool);
   WaitText text = rest_;
-  if (coming && text.code == "workers_busy") {
-    text.code = "waits_for_stop";
+  if (coming && text.code == reasons::kWorkersBusy) {
+    text.code = reasons::kWaitsForStop;
     absl::StrAppend(&text.reason, "; others are being stopped for it");
   }
   Wait(job, text);
@@ -525,7 +526,7 @@ void Planner::Grow(size_t index) {
     }
   }
   if (spare > 0) {
-    Requeue(index, "resized",
+    Requeue(index, reasons::kResized,
             absl::StrCat("grows from ", size, " to ", Plural(size + spare, "worker")));
   }
 }

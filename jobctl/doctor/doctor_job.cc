@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/units.h"
 #include "common/spec/objective/objective_table.h"
+#include "common/spec/recipe/recipe.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -215,7 +216,7 @@ class Diagnosis {
   void Precision() {
     const v1::StepReport& last = recent_.back();
     const std::string& wanted = spec_.precision().recipe();
-    if (info_.recipe_execution() == "emulated") {
+    if (info_.recipe_execution() == spec::ExecutionName(spec::Execution::kEmulated)) {
       const std::string device = gang_.empty() ? "this device" : gang_.front()->device().model();
       Warn("precision",
            absl::StrCat("recipe ", info_.recipe(), " is emulated on ", device,

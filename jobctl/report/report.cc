@@ -8,6 +8,7 @@
 #include "common/base/units.h"
 #include "common/base/version.h"
 #include "common/config/config.h"
+#include "common/reasons/reason_codes.h"
 #include "common/spec/objective/objective_table.h"
 
 namespace hearth::jobctl {
@@ -32,7 +33,7 @@ void Add(
 // A loss or gradient that was not finite, or jumped, ended the job. That step is not in the job's
 // history.
 bool EndedByNumbers(const v1::Job& job) {
-  return job.state() == v1::JOB_STATE_FAILED && job.reason_code() == "numerical";
+  return job.state() == v1::JOB_STATE_FAILED && job.reason_code() == reasons::kNumerical;
 }
 
 // How to resume a failed job.

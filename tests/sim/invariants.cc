@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/transitions.h"
 #include "tests/sim/world.h"
@@ -122,7 +123,7 @@ void World::CheckCore(bool after_tick) {
   std::map<std::string, std::string> holders;
   for (const v1::JobRecord* record : core_->Jobs()) {
     const v1::Job& job = record->job();
-    if (job.reason().empty() || !core::IsReasonCode(job.reason_code())) {
+    if (job.reason().empty() || !reasons::IsReasonCode(job.reason_code())) {
       Fail(absl::StrCat(job.job_id(), " has no reason"));
     }
     if (after_tick && job.state() == v1::JOB_STATE_QUEUED && job.reason_code() == "submitted") {

@@ -65,6 +65,10 @@ TEST(MemoryPartsTest, AddUpToTheArenaExactly_ForEveryPresetRecipeAndLevel) {
   EXPECT_GT(plans_made, 200);
 }
 
+TEST(StateChoiceTest, SmallestGradients_AreThoseOfTheFewestBits) {
+  EXPECT_EQ(SmallestGradients(), "bf16");
+}
+
 TEST(MemoryPartsTest, AddUpToTheTotalExactly_ForEveryOptimizerAndFormat) {
   const v1::JobSpec job = PlannedJob("hearth-112m", "bf16", 2, 256);
   int judged = 0;

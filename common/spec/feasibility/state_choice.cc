@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/fields/rows.h"
+#include "common/spec/model/dtype_alias.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/resolve/resolve.h"
 
@@ -54,6 +55,18 @@ std::vector<std::string> IdleKeys(const v1::JobSpec& job) {
 
 absl::Span<const StateField> StateFields() {
   return kFields;
+}
+
+std::string SmallestGradients() {
+  const auto bits = [](std::string_view name) {
+    DType dtype = DType::kF32;
+    ParseDType(name, dtype);
+    return DTypeBits(dtype);
+  };
+  const std::vector<std::string_view> formats = Values<v1::GradientSpec>("dtype");
+  return std::string(
+      *std::min_element(formats.begin(), formats.end(),
+                        [&](std::string_view a, std::string_view b) { return bits(a) < bits(b); }));
 }
 
 StateChoice ChoiceOf(const v1::JobSpec& job) {

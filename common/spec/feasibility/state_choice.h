@@ -39,6 +39,8 @@ absl::Status CheckChoice(const v1::JobSpec& job, const StateChoice& choice);
 // All combinations that the rules allow `job`, in the order of the fields and their values;
 // gradients are those of `job` unless their formats are asked for too.
 std::vector<StateChoice> AllowedChoices(const v1::JobSpec& job, bool gradients);
+// The value of gradients.dtype that takes the fewest bits.
+std::string SmallestGradients();
 // The choice as people say it: "adamw, state int8, no masters".
 std::string ChoiceText(const StateChoice& choice);
 // What differs from FP32: "adamw", "adamw+int8+no-masters".

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/spec/fields/choices.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
@@ -37,11 +38,11 @@ Variation VariedPlans::AsIs() const {
 }
 
 std::vector<int> VariedPlans::Shards() const {
-  const std::string& choice = spec_.parallel().shard_optimizer();
-  if (gpus_ == 1 || choice == "off") {
+  const Sharding choice = ShardingOf(spec_.parallel());
+  if (gpus_ == 1 || choice == Sharding::kOff) {
     return {1};
   }
-  return choice == "on" ? std::vector<int>{gpus_} : std::vector<int>{1, gpus_};
+  return choice == Sharding::kOn ? std::vector<int>{gpus_} : std::vector<int>{1, gpus_};
 }
 
 absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {

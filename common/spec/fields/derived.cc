@@ -5,6 +5,7 @@
 
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
+#include "common/spec/model/position_limit.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
@@ -23,7 +24,7 @@ void FillModelShape(v1::JobSpec& job_spec) {
     model.set_head_dim(model.hidden() / model.heads());
   }
   const int32_t sequence_length = job_spec.data().sequence_length();
-  if (!model.has_max_position() && model.position() == "learned" && sequence_length > 0) {
+  if (!model.has_max_position() && LearnsPositions(model) && sequence_length > 0) {
     model.set_max_position(sequence_length);
   }
 }

@@ -109,6 +109,15 @@ TEST(FieldRows, Defaults_LieInTheirRanges) {
   EXPECT_DOUBLE_EQ(job.optimizer().eps(), 1e-8);
 }
 
+TEST(FieldRows, IntOrDefault_IsTheRowsUntilTheFieldIsSet) {
+  v1::CheckpointSpec checkpoint;
+  EXPECT_EQ(IntOrDefault(checkpoint, v1::CheckpointSpec::kGraceSecondsFieldNumber), 60);
+  checkpoint.set_grace_seconds(0);
+  EXPECT_EQ(IntOrDefault(checkpoint, v1::CheckpointSpec::kGraceSecondsFieldNumber), 0);
+  const v1::ResourceSpec resources;
+  EXPECT_EQ(IntOrDefault(resources, v1::ResourceSpec::kMaxRestartsFieldNumber), 3);
+}
+
 TEST(FieldRows, Ranges_SayWhatIsAllowed) {
   v1::JobSpec job;
   job.mutable_batch()->set_micro_batch_size(-1);

@@ -275,6 +275,16 @@ void FillRowDefaults(v1::JobSpec& job_spec) {
   Fill(job_spec, job_spec);
 }
 
+int64_t IntOrDefault(const Message& message, int field_number) {
+  const FieldDescriptor& field = *message.GetDescriptor()->FindFieldByNumber(field_number);
+  if (message.GetReflection()->HasField(message, &field)) {
+    return static_cast<int64_t>(NumberOf(message, field).value);
+  }
+  const std::unique_ptr<Message> row(message.New());
+  SetFromText(*row, field, RowOf(field).default_value());
+  return static_cast<int64_t>(NumberOf(*row, field).value);
+}
+
 void CheckRows(const Message& message, const std::string& prefix, Checker& check) {
   const Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {

@@ -2,6 +2,7 @@
 // reflection: defaults, ranges and names. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -38,6 +39,10 @@ bool IsRowDefault(const google::protobuf::Message& message,
 
 // Fills in each field that is not set and whose row has a default, in the order of the proto.
 void FillRowDefaults(v1::JobSpec& job_spec);
+
+// The value of an integer field, or its row's default where it is not set: of specs that nobody has
+// filled.
+int64_t IntOrDefault(const google::protobuf::Message& message, int field_number);
 
 // Checks every field of `message` and of what lies in it: required, range, names. `prefix` is the
 // message's path and a dot; empty for a JobSpec.

@@ -20,19 +20,16 @@ Enum EnumOf(const std::vector<std::string_view>& names, std::string_view name) {
   return static_cast<Enum>(it == names.end() ? 0 : it - names.begin());
 }
 
+// `spec` has its defaults: the numbers of its type are set.
 RopeScaling MakeRopeScaling(const v1::RopeScaling& spec) {
   RopeScaling scaling;
   scaling.type = EnumOf<RopeScalingType>(RopeScalingNames(), spec.type());
-  if (spec.has_factor()) {
+  if (scaling.type != RopeScalingType::kNone) {
     scaling.factor = spec.factor();
   }
-  if (spec.has_low_freq_factor()) {
+  if (scaling.type == RopeScalingType::kLlama3) {
     scaling.low_freq_factor = spec.low_freq_factor();
-  }
-  if (spec.has_high_freq_factor()) {
     scaling.high_freq_factor = spec.high_freq_factor();
-  }
-  if (spec.has_original_max_position()) {
     scaling.original_max_position = spec.original_max_position();
   }
   return scaling;
@@ -139,7 +136,7 @@ ModelShape MakeShape(const v1::ModelSpec& model, int64_t sequence_length) {
   if (shape.position == Position::kLearned) {
     shape.max_position = model.has_max_position() ? model.max_position() : sequence_length;
   }
-  shape.rope_scaling = MakeRopeScaling(model.rope_scaling());
+  shape.rope_scaling = MakeRopeScaling(shape.spec.rope_scaling());
   shape.activation = EnumOf<Activation>(ActivationNames(), model.activation());
   shape.attention_bias = EnumOf<AttentionBias>(AttentionBiasNames(), model.attention_bias());
   return shape;

@@ -1,6 +1,7 @@
 #include "common/spec/objective/objective_table.h"
 
 #include "common/base/table_rows.h"
+#include "common/spec/data/sample_tables.h"
 
 namespace hearth::spec {
 namespace {
@@ -10,7 +11,7 @@ constexpr ObjectiveRow kObjectives[] = {
      false, "concat", "causal"},
     {ObjectiveKind::kSft, "sft",
      "supervised fine-tuning; the tokens that the loss mask names count", true, true, "best_fit",
-     "document"},
+     kDocumentAttention},
     {ObjectiveKind::kEval, "eval", "evaluate models; trains nothing", false, false, "", ""},
 };
 

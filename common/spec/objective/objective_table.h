@@ -24,7 +24,8 @@ struct ObjectiveRow {
   // The loss masks of the datasets say which targets count. Every dataset needs one, and packing
   // must be best_fit: other samples may have no target that counts.
   bool uses_loss_mask;
-  std::string_view packing;    // default of data.packing; empty: the task has no data of its own
+  // Default of data.packing, a row of data/sample_tables.h; empty: the task has no data of its own.
+  std::string_view packing;
   std::string_view attention;  // default of data.attention
 };
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/spec/fields/choices.h"
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/average_state.h"
@@ -157,14 +158,14 @@ absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
                                   int threads,
                                   int64_t memory_bytes,
                                   int64_t micro_batch) {
-  const std::string& choice = job_spec.parallel().shard_optimizer();
-  if (world_size <= 1 || choice == "off") {
+  const Sharding choice = ShardingOf(job_spec.parallel());
+  if (world_size <= 1 || choice == Sharding::kOff) {
     return 1;
   }
-  if (choice == "on") {
+  if (choice == Sharding::kOn) {
     return world_size;
   }
-  // "auto" divides only where it must: a whole optimizer needs no gather of weights. Where neither
+  // kAuto divides only where it must: a whole optimizer needs no gather of weights. Where neither
   // fits, the whole one stays, so that the error speaks of the plainer plan.
   HEARTH_ASSIGN_OR_RETURN(const bool whole_fits,
                           Fits(job_spec, world_size, threads, memory_bytes, micro_batch, 1));

@@ -73,7 +73,7 @@ TEST(ResolveTest, Minimal_Job_GetsTheDocumentedDefaults) {
 TEST(ResolveTest, Tasks_AllRows_GiveTheirPackingAndAttention) {
   for (const ObjectiveRow& row : Objectives()) {
     if (!row.trains) {
-      continue;  // evaluate_test.cc
+      continue;  // rules/evaluations_test.cc
     }
     v1::JobSpec job = ValidJob();
     job.set_task(std::string(row.name));

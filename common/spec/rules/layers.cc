@@ -38,18 +38,27 @@ void CheckLayers(const v1::JobSpec& job,
   }
 }
 
+// Whether layers in this recipe keep the formats in which the job stores its parameters, and are
+// not quantised. Remedies of a recipe that quantises nothing are refused elsewhere.
+bool KeepsPrecision(const v1::JobSpec& job, std::string_view name) {
+  const Recipe* const row = FindRecipe(name);
+  const Recipe* const recipe = FindRecipe(job.precision().recipe());
+  return row != nullptr && !row->quantised() &&
+         (recipe == nullptr || !recipe->quantised() || CanFollow(*recipe, *row));
+}
+
 // What a remedy's layers run in.
 void CheckLayersRecipe(const v1::JobSpec& job,
                        const std::string& field,
                        const std::string& name,
                        Checker& check) {
-  const Recipe* row = FindRecipe(name);
-  if (row == &PlainRecipe() || row == nullptr) {
+  if (FindRecipe(name) == nullptr || KeepsPrecision(job, name)) {
     return;  // the field's row refuses what is no recipe
   }
   const auto& fallback = job.precision().fallback();
   if (std::find(fallback.begin(), fallback.end(), name) == fallback.end()) {
-    check.Add(field, Text(name, " is neither bf16 nor one of precision.fallback"));
+    check.Add(field,
+              Text(name, " is neither ", PlainRecipe().name, " nor one of precision.fallback"));
   }
 }
 
@@ -58,7 +67,7 @@ void CheckRemedyLayers(const v1::JobSpec& job,
                        const v1::PrecisionRemedy& remedy,
                        Checker& check) {
   if (!remedy.has_high_precision_layers()) {
-    if (remedy.has_layers_recipe() && FindRecipe(remedy.layers_recipe()) != &PlainRecipe()) {
+    if (remedy.has_layers_recipe() && !KeepsPrecision(job, remedy.layers_recipe())) {
       check.Add(field + ".layers_recipe", "needs high_precision_layers, which run in it");
     }
     return;

@@ -1,16 +1,20 @@
+#include <optional>
+
 #include "common/spec/model/model_shape.h"
+#include "common/spec/model/position_limit.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {
 
+// Both factors are set where the type uses them: their rows have defaults.
 void CheckRopeScaling(const v1::RopeScaling& s, Checker& check) {
-  const double low = s.has_low_freq_factor() ? s.low_freq_factor() : 1.0;
-  const double high = s.has_high_freq_factor() ? s.high_freq_factor() : 4.0;
-  if (s.type() == "llama3" && high <= low) {
-    check.Add("model.rope_scaling.high_freq_factor",
-              Text(high, " must be greater than low_freq_factor ", low));
+  if (s.has_low_freq_factor() && s.has_high_freq_factor() &&
+      s.high_freq_factor() <= s.low_freq_factor()) {
+    check.Add(
+        "model.rope_scaling.high_freq_factor",
+        Text(s.high_freq_factor(), " must be greater than low_freq_factor ", s.low_freq_factor()));
   }
 }
 
@@ -40,10 +44,10 @@ void CheckModelRules(const v1::ModelSpec& model, int64_t sequence_length, Checke
   CheckRopeScaling(model.rope_scaling(), check);
   CheckHeads(model, check);
   CheckHfClass(model, check);
-  if (model.position() == "learned" && model.max_position() >= 1 &&
-      sequence_length > model.max_position()) {
+  const std::optional<int64_t> limit = PositionLimit(model);
+  if (limit.has_value() && sequence_length > *limit) {
     check.Add("model.max_position",
-              Text(model.max_position(), " is smaller than data.sequence_length ", sequence_length,
+              Text(*limit, " is smaller than data.sequence_length ", sequence_length,
                    "; learned positions need a row for each token"));
   }
 }

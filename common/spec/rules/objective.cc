@@ -1,3 +1,4 @@
+#include "common/spec/data/sample_tables.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/violations/text.h"
@@ -9,10 +10,10 @@ void CheckObjective(const v1::JobSpec& job, Checker& check) {
   if (objective == nullptr || !objective->uses_loss_mask) {
     return;
   }
-  const std::string& packing = job.data().packing();
-  if (packing != objective->packing && packing == "concat") {
+  const PackingRow* const packing = FindPacking(job.data().packing());
+  if (packing != nullptr && packing->cuts_anywhere) {
     check.Add("data.packing",
-              Text("concat cuts documents anywhere, and a sample may then have no ",
+              Text(packing->name, " cuts documents anywhere, and a sample may then have no ",
                    "token that counts; task: ", objective->name, " needs ", objective->packing));
   }
 }

@@ -3,6 +3,7 @@
 
 #include "common/spec/rules/rules.h"
 #include "common/spec/violations/text.h"
+#include "common/tokenizer/tokenizer_kind.h"
 
 namespace hearth::spec {
 namespace {
@@ -15,7 +16,9 @@ bool SameTokens(const v1::TokenizerFacts& a, const v1::TokenizerFacts& b) {
     return true;
   }
   // The same tokenizer, written by other programs.
-  return a.kind() == "bpe" && b.kind() == "bpe" && a.vocab() == b.vocab() && a.probe_size() > 0 &&
+  const tokenizer::TokenizerKindRow* const kind = tokenizer::FindTokenizerKind(a.kind());
+  return kind != nullptr && kind->probed && a.kind() == b.kind() && a.vocab() == b.vocab() &&
+         a.probe_size() > 0 &&
          std::equal(a.probe().begin(), a.probe().end(), b.probe().begin(), b.probe().end());
 }
 
@@ -34,11 +37,12 @@ std::string Describe(const PathTokenizer& path) {
     return Text("no tokenizer and a vocabulary of ", path.vocab);
   }
   std::string text = "the tokenizer ";
-  if (tokenizer.kind() != "other") {
+  const bool read = tokenizer.kind() != tokenizer::NameOf(tokenizer::TokenizerKind::kOther);
+  if (read) {
     text += tokenizer.kind();
   }
   if (!tokenizer.file().empty()) {
-    text += Text(tokenizer.kind() == "other" ? "" : ", ", tokenizer.file(), " with SHA-256 ",
+    text += Text(read ? ", " : "", tokenizer.file(), " with SHA-256 ",
                  tokenizer.sha256().substr(0, 12), "...");
   }
   return tokenizer.vocab() > 0 ? Text(text, " (", tokenizer.vocab(), " tokens)") : text;
@@ -46,12 +50,12 @@ std::string Describe(const PathTokenizer& path) {
 
 // How `jobctl dataset build` gets this tokenizer; empty: not known.
 std::string BuildOption(const PathTokenizer& path) {
-  const std::string& kind = path.tokenizer.kind();
-  if (kind == "bytes") {
-    return "bytes";
+  const tokenizer::TokenizerKindRow* const kind =
+      tokenizer::FindTokenizerKind(path.tokenizer.kind());
+  if (kind == nullptr || !kind->recorded) {
+    return "";
   }
-  return kind == "bpe" || kind == "sentencepiece" ? Text(path.path, '/', path.tokenizer.file())
-                                                  : "";
+  return kind->file.empty() ? std::string(kind->name) : Text(path.path, '/', path.tokenizer.file());
 }
 
 }  // namespace

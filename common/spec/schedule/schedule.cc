@@ -29,6 +29,15 @@ double ConstantFactor(const Schedule&, double) {
   return 1.0;
 }
 
+struct DecayShapeRow {
+  DecayShape shape;
+  std::string_view name;
+};
+constexpr DecayShapeRow kDecayShapes[] = {
+    {DecayShape::kLinear, "linear"},
+    {DecayShape::kSqrt, "sqrt"},
+};
+
 constexpr ScheduleRow kSchedules[] = {
     {.kind = ScheduleKind::kWsd,
      .name = "wsd",
@@ -89,7 +98,8 @@ std::vector<std::string_view> ScheduleNames() {
 }
 
 const std::vector<std::string_view>& DecayShapeNames() {
-  static const auto& names = *new std::vector<std::string_view>{"linear", "sqrt"};
+  static const auto& names =
+      *new std::vector<std::string_view>(ColumnOf(kDecayShapes, &DecayShapeRow::name));
   return names;
 }
 
@@ -97,7 +107,9 @@ Schedule MakeSchedule(const v1::JobSpec& job_spec) {
   const v1::ScheduleSpec& spec = job_spec.schedule();
   Schedule schedule;
   schedule.kind = RowOf(spec).kind;
-  schedule.decay_shape = spec.decay_shape() == "sqrt" ? DecayShape::kSqrt : DecayShape::kLinear;
+  if (const auto* const row = FindRow(kDecayShapes, &DecayShapeRow::name, spec.decay_shape())) {
+    schedule.decay_shape = row->shape;
+  }
   schedule.peak = job_spec.optimizer().lr();
   schedule.total_steps = job_spec.train().steps();
   schedule.warmup_steps = spec.warmup_steps();

@@ -26,6 +26,16 @@ TEST(LearningRateTest, WarmUp_200StepsTo3e4_IsLinear) {
   }
 }
 
+TEST(MakeScheduleTest, DecayShape_IsTheOneThatTheJobNames) {
+  ASSERT_EQ(DecayShapeNames(), (std::vector<std::string_view>{"linear", "sqrt"}));
+  v1::JobSpec job;
+  EXPECT_EQ(MakeSchedule(job).decay_shape, DecayShape::kLinear);
+  job.mutable_schedule()->set_decay_shape("sqrt");
+  EXPECT_EQ(MakeSchedule(job).decay_shape, DecayShape::kSqrt);
+  job.mutable_schedule()->set_decay_shape("linear");
+  EXPECT_EQ(MakeSchedule(job).decay_shape, DecayShape::kLinear);
+}
+
 TEST(LearningRateTest, NoWarmUp_FirstStep_IsAtThePeak) {
   EXPECT_DOUBLE_EQ(LearningRate(Make(ScheduleKind::kWsd, 1000, 0, 200, 0.0), 1), 3e-4);
   EXPECT_DOUBLE_EQ(LearningRate(Make(ScheduleKind::kConstant, 1000, 0, 0, 0.0), 1), 3e-4);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/gangs/verdict.h"
 
 namespace hearth::coordinator {
@@ -88,12 +89,12 @@ void HelloTasks::ReconcileRank(const WorkerState& worker,
     // would repeat steps that were reported.
     if (record.confirmed() || record.applied_seq() > 0) {
       ends_.LoseRank(job, rank, absl::StrCat("worker ", name, " no longer knows its task"),
-                     "task_vanished");
+                     reasons::kTaskVanished);
     } else if (job.state() == v1::JOB_STATE_STARTING && !job.record().has_stop()) {
       starts_.SendStart(job, rank);  // the first StartTask was lost with its stream
     } else {
       ends_.LoseRank(job, rank, absl::StrCat("worker ", name, " had not started its task"),
-                     "task_vanished");
+                     reasons::kTaskVanished);
     }
     return;
   }

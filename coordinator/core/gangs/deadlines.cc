@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/gangs/verdict.h"
 #include "coordinator/core/transitions.h"
 
@@ -35,8 +36,8 @@ void Deadlines::CheckStop(JobState& job) {
     const double used = Jobs::RunningSeconds(job, turn_.mono());
     if (used >= limit) {
       const std::string reason = absl::StrCat("resources.time_limit of ", limit, " s is used up");
-      ends_.Stop(job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, "coordinator", "time_limit",
-                 reason, false);
+      ends_.Stop(job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, "coordinator",
+                 reasons::kTimeLimit, reason, false);
       // Stop ends a job at once if none of its ranks is left; then there is no stop to mark.
       if (job.state() == v1::JOB_STATE_CANCELLING) {
         job.gang().EndInFailure(true);
@@ -64,8 +65,8 @@ void Deadlines::CheckStart(JobState& job) {
     return;
   }
   // The reason is noted before the kill: when no rank is to blame, JudgeGang takes it from there.
-  states_.Transition(job, v1::JOB_STATE_RECOVERING, "coordinator", kGangNotFormed, why);
-  job.gang().SayWhy(kGangNotFormed, why);
+  states_.Transition(job, v1::JOB_STATE_RECOVERING, "coordinator", reasons::kGangNotFormed, why);
+  job.gang().SayWhy(reasons::kGangNotFormed, why);
   ends_.Kill(job, why);
 }
 
@@ -94,7 +95,7 @@ void Deadlines::CheckKills(JobState& job) {
                                                   " epoch ", view.epoch()));
       ends_.LoseRank(job, i,
                      absl::StrCat("worker ", rank.worker_id(), " does not confirm the kill"),
-                     "worker_lost");
+                     reasons::kWorkerLost);
     } else if (again) {
       ends_.SendStop(job, i);
     }

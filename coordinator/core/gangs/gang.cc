@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/spec/fields/rows.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -10,15 +11,14 @@ namespace {
 constexpr absl::Duration kKillAgain = absl::Seconds(10);
 // Trainers give up by themselves, and then say more than the coordinator knows.
 constexpr absl::Duration kAfterTrainers = absl::Seconds(15);
-constexpr int kDefaultGraceSeconds = 60;
 constexpr char kMeeting[] = "rendezvous";
 constexpr char kLoading[] = "loading";
 
 }  // namespace
 
 absl::Duration Grace(const v1::Job& job) {
-  const v1::CheckpointSpec& spec = job.spec().checkpoint();
-  return absl::Seconds(spec.has_grace_seconds() ? spec.grace_seconds() : kDefaultGraceSeconds);
+  return absl::Seconds(
+      spec::IntOrDefault(job.spec().checkpoint(), v1::CheckpointSpec::kGraceSecondsFieldNumber));
 }
 
 void Gang::Progress(int64_t step, absl::Duration made) {

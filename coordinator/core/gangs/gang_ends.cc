@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/reasons/reason_codes.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/objective/objective_table.h"
 #include "coordinator/core/gangs/verdict.h"
 #include "coordinator/core/jobs/resume_point.h"
@@ -12,8 +14,6 @@
 
 namespace hearth::coordinator {
 namespace {
-
-constexpr int kDefaultMaxRestarts = 3;
 
 std::string FailedTooOften(const v1::Job& job, const Verdict& verdict) {
   return absl::StrCat("failed ", job.restarts(), " times without a new ",
@@ -118,7 +118,8 @@ void GangEnds::LoseRank(JobState& job, int rank, const std::string& why, const s
 
 void GangEnds::LoseRankOn(const WorkerState& worker, const std::string& why) {
   if (JobState* job = worker.job_id.empty() ? nullptr : jobs_.Edit(worker.job_id)) {
-    LoseRank(*job, RankOf(job->record(), job->job().epoch(), worker.worker()), why, "worker_lost");
+    LoseRank(*job, RankOf(job->record(), job->job().epoch(), worker.worker()), why,
+             reasons::kWorkerLost);
   }
 }
 
@@ -152,7 +153,7 @@ bool GangEnds::MayRestart(JobState& job) {
   job.set_restarts(job.job().restarts() + 1);
   jobs_.Mark(job, true);
   return job.job().restarts() <=
-         (spec.has_max_restarts() ? spec.max_restarts() : kDefaultMaxRestarts);
+         spec::IntOrDefault(spec, v1::ResourceSpec::kMaxRestartsFieldNumber);
 }
 
 void GangEnds::Settle(JobState& job) {
@@ -177,7 +178,8 @@ void GangEnds::Finish(JobState& job,
                       const std::string& reason) {
   if (to == v1::JOB_STATE_SUCCEEDED && job.state() == v1::JOB_STATE_STARTING) {
     // STARTING has no edge to SUCCEEDED, and a checkpoint may be of the last step already.
-    states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "finished", "no step was left to do");
+    states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", reasons::kFinished,
+                       "no step was left to do");
   }
   states_.Transition(job, to, "trainer", code, reason);
 }
@@ -187,7 +189,7 @@ void GangEnds::SettleRunning(JobState& job) {
   if (Finished(ranks[0])) {
     // The final checkpoint is announced; what becomes of the others cannot undo that.
     if (AllGone(job.record())) {
-      Finish(job, v1::JOB_STATE_SUCCEEDED, "finished", "all steps are done");
+      Finish(job, v1::JOB_STATE_SUCCEEDED, reasons::kFinished, "all steps are done");
     } else {
       // One that hangs in its exit is killed when the grace is over. Calls repeat, the earliest
       // deadline stays.
@@ -217,7 +219,7 @@ void GangEnds::Recover(JobState& job) {
   // Lost workers and stops from outside are not the trainer's failures: they may repeat for ever.
   if (AllGone(job.record()) && !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
       !MayRestart(job)) {
-    Finish(job, v1::JOB_STATE_FAILED, "max_restarts", FailedTooOften(job.job(), verdict));
+    Finish(job, v1::JOB_STATE_FAILED, reasons::kMaxRestarts, FailedTooOften(job.job(), verdict));
     return;
   }
   recoveries_.NoteFault(job, verdict);
@@ -257,7 +259,7 @@ void GangEnds::SettleRecovering(JobState& job) {
   const bool counts = !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
                       verdict.exit_class != ExitClass::kFinished;
   if (counts && !MayRestart(job)) {
-    Finish(job, v1::JOB_STATE_FAILED, "max_restarts", FailedTooOften(job.job(), verdict));
+    Finish(job, v1::JOB_STATE_FAILED, reasons::kMaxRestarts, FailedTooOften(job.job(), verdict));
     return;
   }
   recoveries_.NoteFault(job, verdict);  // by now it may be known better who was first
@@ -281,7 +283,7 @@ void GangEnds::SettleStopping(JobState& job) {
   // How the trainer ended goes before what it was asked for: a job that is done, or that would fail
   // again in the same way, is neither paused nor queued.
   if (verdict.exit_class == ExitClass::kFinished) {
-    Finish(job, v1::JOB_STATE_SUCCEEDED, "finished", "all steps are done");
+    Finish(job, v1::JOB_STATE_SUCCEEDED, reasons::kFinished, "all steps are done");
     return;
   }
   if (verdict.exit_class == ExitClass::kFatal) {
@@ -303,12 +305,12 @@ void GangEnds::SettleStopping(JobState& job) {
     Finish(job, v1::JOB_STATE_PAUSED, stop.reason_code(), reason);
     if (job.job().desired() == v1::DESIRED_RUN) {
       // The user is the actor of the event that asked for it (JobCommands::Resume).
-      states_.Transition(job, v1::JOB_STATE_QUEUED, "coordinator", "user_resume",
+      states_.Transition(job, v1::JOB_STATE_QUEUED, "coordinator", reasons::kUserResume,
                          "resumed by the user");
     }
   } else if (failed && !MayRestart(job)) {
     // Requeued, it would start again by itself: its failures on the way out count.
-    Finish(job, v1::JOB_STATE_FAILED, "max_restarts", reason);
+    Finish(job, v1::JOB_STATE_FAILED, reasons::kMaxRestarts, reason);
   } else {
     Finish(job, v1::JOB_STATE_QUEUED, stop.reason_code(), reason);
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/gangs/verdict.h"
 #include "coordinator/core/jobs/resume_point.h"
 
@@ -30,7 +31,7 @@ void GangStarts::Start(JobState& job, const std::vector<std::string>& workers) {
     workers_.Assign(worker, view.job_id());
   }
   NoteDevices(job);
-  states_.Transition(job, v1::JOB_STATE_STARTING, "scheduler", "scheduled",
+  states_.Transition(job, v1::JOB_STATE_STARTING, "scheduler", reasons::kScheduled,
                      absl::StrCat("epoch ", view.epoch(), " on ", absl::StrJoin(workers, ", "),
                                   done > 0 ? absl::StrCat(" from step ", done) : ""));
   // Last, as a task carries epoch and ranks. The messages leave after the commit, so no worker ever

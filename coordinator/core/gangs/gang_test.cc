@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/gangs/verdict.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -127,9 +128,9 @@ TEST(JudgeGang, WhatWeKilled_IsNotToBlame) {
   Ended(record, v1::EXIT_REASON_KILLED).set_killed_by_us(true);
   Ended(record, v1::EXIT_REASON_COMM).set_killed_by_us(true);
   EXPECT_EQ(JudgeGang(record).exit_class, ExitClass::kStopped);
-  record.mutable_stop()->set_reason_code(kGangNotFormed);
+  record.mutable_stop()->set_reason_code(reasons::kGangNotFormed);
   EXPECT_EQ(JudgeGang(record).rank, -1);
-  EXPECT_EQ(JudgeGang(record).code, kGangNotFormed);
+  EXPECT_EQ(JudgeGang(record).code, reasons::kGangNotFormed);
 }
 
 TEST(AnyBroken, DyingCountsAndStoppingDoesNot) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/reasons/reason_codes.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -55,14 +56,14 @@ bool ReadyToRestart(const v1::JobRecord& record) {
 Verdict JudgeGang(const v1::JobRecord& record) {
   const auto& ranks = record.ranks();
   Verdict verdict;
-  verdict.code = "trainer_stopped";
+  verdict.code = reasons::kTrainerStopped;
   verdict.message = "the trainer left on request";
   verdict.actor = "trainer";
   // Rank 0 writes and announces the final checkpoint. Once it has finished, nothing that happens to
   // the others takes that back.
   if (ranks.empty() || Finished(ranks[0])) {
     verdict.exit_class = ExitClass::kFinished;
-    verdict.code = "finished";
+    verdict.code = reasons::kFinished;
     verdict.message = "all steps are done";
     return verdict;
   }
@@ -95,7 +96,7 @@ Verdict JudgeGang(const v1::JobRecord& record) {
     verdict.rank = i;
     verdict.lost = rank.lost();
     verdict.exit_class = rank.lost() ? ExitClass::kStopped : row.exit_class;
-    verdict.code = rank.lost() ? "worker_lost" : row.code;
+    verdict.code = rank.lost() ? reasons::kWorkerLost : row.code;
     verdict.actor = absl::StrCat("worker:", rank.worker_id());
     verdict.message =
         rank.lost()
@@ -106,10 +107,10 @@ Verdict JudgeGang(const v1::JobRecord& record) {
                                : end.message());
   }
   // Nobody failed, but we ended the gang because it took too long to form: no rank is to blame.
-  if (best == 0 && record.stop().reason_code() == kGangNotFormed) {
+  if (best == 0 && record.stop().reason_code() == reasons::kGangNotFormed) {
     verdict.exit_class = ExitClass::kPeers;
     verdict.rank = -1;
-    verdict.code = kGangNotFormed;
+    verdict.code = reasons::kGangNotFormed;
     verdict.message = record.stop().reason();
     verdict.actor = "coordinator";
   }

@@ -9,9 +9,6 @@
 
 namespace hearth::coordinator {
 
-// Reason of a gang that was ended because it did not get to its first step in time.
-inline constexpr char kGangNotFormed[] = "gang_not_formed";
-
 // The rank has done all steps.
 bool Finished(const v1::RankRecord& rank);
 // Some rank has ended, was lost, was killed, but not by us, or is about to end in one of these

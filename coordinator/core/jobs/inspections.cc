@@ -1,5 +1,6 @@
 #include "coordinator/core/jobs/inspections.h"
 
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/scheduler/scheduler.h"
 
@@ -54,7 +55,8 @@ void Inspections::Done(const InspectionDone& command) {
   if (!command.status.ok()) {
     const bool too_large = code == absl::StatusCode::kResourceExhausted;
     states_.Transition(*job, v1::JOB_STATE_FAILED, "coordinator",
-                       too_large ? "bad_spec" : "bad_data", std::string(command.status.message()));
+                       too_large ? reasons::kBadSpec : reasons::kBadData,
+                       std::string(command.status.message()));
     return;
   }
   job->set_paths_checked(true);

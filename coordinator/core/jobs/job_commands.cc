@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
+#include "common/reasons/reason_codes.h"
 #include "common/spec/fields/rows.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/jobs/evaluated_models.h"
@@ -72,7 +73,7 @@ void JobCommands::Create(const CreateJob& command) {
   view.set_owner(command.owner);
   view.set_state(v1::JOB_STATE_QUEUED);
   view.set_desired(v1::DESIRED_RUN);
-  view.set_reason_code("submitted");
+  view.set_reason_code(reasons::kSubmitted);
   view.set_reason("accepted, not yet looked at by the scheduler");
   *view.mutable_create_time() = *view.mutable_update_time() = ToProto(turn_.wall());
   *view.mutable_state_time() = view.create_time();
@@ -93,8 +94,8 @@ void JobCommands::Create(const CreateJob& command) {
     return;
   }
   JobState& kept = jobs_.Add(JobState(std::move(record)), turn_.now());
-  states_.AddEvent(kept, "state", turn_.user(), "submitted", "submitted", v1::JOB_STATE_UNSPECIFIED,
-                   v1::JOB_STATE_QUEUED);
+  states_.AddEvent(kept, "state", turn_.user(), reasons::kSubmitted, "submitted",
+                   v1::JOB_STATE_UNSPECIFIED, v1::JOB_STATE_QUEUED);
   for (const std::string& warning : command.warnings) {
     states_.Note(kept, "warning", "coordinator", warning);
   }
@@ -163,18 +164,18 @@ void JobCommands::Cancel(const v1::CancelJobRequest& request) {
     jobs_.Mark(*job, true);
   }
   if (state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PAUSED) {
-    states_.Transition(*job, v1::JOB_STATE_CANCELLED, turn_.user(), "user_cancel", reason);
+    states_.Transition(*job, v1::JOB_STATE_CANCELLED, turn_.user(), reasons::kUserCancel, reason);
   } else if (state == v1::JOB_STATE_CANCELLING) {
     // A stop by the time limit becomes the user's.
     job->gang().EndInFailure(false);
-    job->gang().SayWhy("user_cancel", reason);
+    job->gang().SayWhy(reasons::kUserCancel, reason);
     if (request.now() && !job->record().stop().kill()) {
       states_.Note(*job, "update", turn_.user(), "cancel without a checkpoint");
       ends_.Kill(*job, reason);
     }
   } else if (HasGang(state)) {
-    ends_.Stop(*job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, turn_.user(), "user_cancel",
-               reason, request.now());
+    ends_.Stop(*job, v1::JOB_STATE_CANCELLING, v1::CONTROL_BIT_STOP, turn_.user(),
+               reasons::kUserCancel, reason, request.now());
   }
   turn_.ReplyJob(job->job());
 }
@@ -194,11 +195,11 @@ void JobCommands::Pause(const v1::PauseJobRequest& request) {
   job->set_desired(v1::DESIRED_PAUSE);
   jobs_.Mark(*job, true);
   if (state == v1::JOB_STATE_QUEUED) {
-    states_.Transition(*job, v1::JOB_STATE_PAUSED, turn_.user(), "user_pause",
+    states_.Transition(*job, v1::JOB_STATE_PAUSED, turn_.user(), reasons::kUserPause,
                        "paused by the user");
   } else if (state != v1::JOB_STATE_PAUSING && state != v1::JOB_STATE_PAUSED) {
-    ends_.Stop(*job, v1::JOB_STATE_PAUSING, v1::CONTROL_BIT_PAUSE, turn_.user(), "user_pause",
-               "paused by the user", false);
+    ends_.Stop(*job, v1::JOB_STATE_PAUSING, v1::CONTROL_BIT_PAUSE, turn_.user(),
+               reasons::kUserPause, "paused by the user", false);
   }
   turn_.ReplyJob(job->job());
 }
@@ -262,7 +263,7 @@ void JobCommands::Resume(const ResumeJob& command) {
     job->set_desired(v1::DESIRED_RUN);
     // Somebody has looked at the job, so its failures count from here.
     job->set_restarts(0);
-    states_.Transition(*job, v1::JOB_STATE_QUEUED, turn_.user(), "user_resume",
+    states_.Transition(*job, v1::JOB_STATE_QUEUED, turn_.user(), reasons::kUserResume,
                        "resumed by the user");
   }
   turn_.ReplyJob(job->job());

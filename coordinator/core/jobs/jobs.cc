@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clip_text.h"
 #include "common/base/status_macros.h"
+#include "common/reasons/reason_codes.h"
 #include "common/spec/objective/objective_table.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/jobs/resume_point.h"
@@ -173,7 +174,7 @@ void Jobs::Transition(JobState& job,
   const v1::JobState from = job.state();
   const std::string edge = absl::StrCat(StateName(from), " -> ", StateName(to));
   HEARTH_CHECK(IsLegalTransition(from, to), edge.c_str());
-  HEARTH_CHECK(IsReasonCode(code), code.c_str());
+  HEARTH_CHECK(reasons::IsReasonCode(code), code.c_str());
   v1::Job& view = *job.row_.mutable_job();
   // Before the state changes: the time up to now counts as running.
   if (from == v1::JOB_STATE_RUNNING) {

@@ -171,8 +171,8 @@ class Jobs {
                 v1::JobState to,
                 Now now,
                 Effects& effects);
-  // Aborts when the edge or the reason code is not in the tables (transitions.h). What the gang
-  // shared and left behind is the caller's to clear when the new state has none.
+  // Aborts when the edge is none of transitions.h or the reason code none of common/reasons. What
+  // the gang shared and left behind is the caller's to clear when the new state has none.
   void Transition(JobState& job,
                   v1::JobState to,
                   const std::string& actor,

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/reasons/reason_codes.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -32,7 +33,7 @@ void Placement::Schedule() {
       plan_.PlanAt(start_time_ + kSettleAfterStart);
       jobs_.waiting_texts().BeginTexts();
       jobs_.waiting_texts().SetTextOfAll(
-          {"reattaching", "the coordinator has just started and waits for its workers"});
+          {reasons::kReattaching, "the coordinator has just started and waits for its workers"});
       return;
     }
   }
@@ -64,7 +65,8 @@ void Placement::Start(const StartDecision& decision) {
     return;
   }
   const std::string& inspector = decision.workers.front();
-  Wait({decision.job_id, "checking_paths", absl::StrCat("checking its paths on ", inspector)});
+  Wait({decision.job_id, reasons::kCheckingPaths,
+        absl::StrCat("checking its paths on ", inspector)});
   inspections_.Ask(job, inspector);
 }
 

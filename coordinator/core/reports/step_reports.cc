@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/reasons/reason_codes.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/objective/objective_table.h"
 #include "coordinator/core/jobs/plan_record.h"
@@ -84,7 +85,7 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
 
 void StepReports::Begin(JobState& job, int64_t step, const std::string& text) {
   if (job.state() == v1::JOB_STATE_STARTING) {
-    states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", "first_step", text);
+    states_.Transition(job, v1::JOB_STATE_RUNNING, "trainer", reasons::kFirstStep, text);
     recoveries_.NoteRecovered(job, step);
   }
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/service/metrics/job_collector.h"
 #include "google/protobuf/descriptor.h"
@@ -64,7 +65,8 @@ std::map<std::string, std::string> MethodLabels(std::string_view method) {
 }  // namespace
 
 std::vector<std::string> RecoveryCauses() {
-  std::set<std::string> causes = {"worker_lost", "task_vanished", "gang_not_formed"};
+  std::set<std::string> causes = {reasons::kWorkerLost, reasons::kTaskVanished,
+                                  reasons::kGangNotFormed};
   for (const ExitRow& row : ExitTable()) {
     if (row.exit_class != ExitClass::kFinished && row.exit_class != ExitClass::kFatal) {
       causes.insert(row.code);
@@ -97,7 +99,7 @@ void CoordinatorMetrics::AddKnownLabels() {
     own_.recovery_seconds.With({{"cause", cause}});
     own_.evictions.With({{"reason", cause}});
   }
-  for (const char* reason : {"preempted", "drained", "resized"}) {
+  for (const char* reason : {reasons::kPreempted, reasons::kDrained, reasons::kResized}) {
     own_.evictions.With({{"reason", reason}});
   }
   for (const std::string& method : RpcMethods()) {

@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/reasons/reason_codes.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/service/metrics/coordinator_metrics.h"
 #include "coordinator/service/metrics/job_collector.h"
@@ -330,7 +331,7 @@ TEST_F(CoordinatorMetricsTest, Render_BeforeAnyEvent_HasKnownLabelsAtZero) {
   EXPECT_THAT(RecoveryCauses(), testing::IsSupersetOf({"worker_lost", "trainer_killed",
                                                        "trainer_hung", "peers_lost", "io_failed"}));
   for (const std::string& cause : RecoveryCauses()) {
-    EXPECT_TRUE(IsReasonCode(cause)) << cause;
+    EXPECT_TRUE(reasons::IsReasonCode(cause)) << cause;
     EXPECT_THAT(text, HasSubstr(absl::StrCat("hearth_job_restarts_total{job_id=\"a\",cause=\"",
                                              cause, "\"} 0\n")));
     EXPECT_THAT(

@@ -13,6 +13,7 @@
 #include "common/config/config.h"
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
+#include "common/spec/recipe/forward_recipe.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/views/job_template.h"
 
@@ -101,7 +102,8 @@ absl::StatusOr<v1::JobSpec> StartingPoint(const Options& options) {
     }
   }
   if (!spec.precision().has_recipe()) {
-    spec.mutable_precision()->set_recipe(spec.resources().device() == "cuda" ? "bf16" : "fp32");
+    spec.mutable_precision()->set_recipe(
+        std::string(spec::DefaultRecipeOn(spec.resources().device()).name));
   }
   v1::JobSpec resolved = spec;
   HEARTH_RETURN_IF_ERROR(spec::ResolveSubmitted(resolved));

@@ -15,6 +15,7 @@
 #include "common/config/config.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/objective/objective_table.h"
+#include "common/spec/recipe/recipe.h"
 #include "jobctl/client/history.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/report/cost.h"
@@ -56,7 +57,7 @@ std::string EpochText(const v1::Job& job) {
 std::string PrecisionText(const v1::RunInfo& info) {
   return absl::StrCat(
       info.recipe(), " (", info.recipe_execution(), ") on ", info.device(),
-      info.recipe_execution() == "emulated"
+      info.recipe_execution() == spec::ExecutionName(spec::Execution::kEmulated)
           ? ": values are rounded to the recipe's formats, but multiplied in a wider one, because "
             "the device has no units for them"
           : ": the matrix products run in the formats of this recipe");

@@ -3,6 +3,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/reasons/reason_codes.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/jobs/job_actions.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 // What the call did, by the job it returned: a job that was not stopped stays as it is.
 std::string ResumedText(const v1::Job& job) {
-  if (job.reason_code() == "user_resume") {
+  if (job.reason_code() == reasons::kUserResume) {
     return "resumed";
   }
   return job.state() == v1::JOB_STATE_PAUSING

@@ -9,6 +9,7 @@
 #include "common/config/config.h"
 #include "common/facts/complete_spec.h"
 #include "common/io/env.h"
+#include "common/reasons/reason_codes.h"
 #include "common/spec/feasibility/calibration.h"
 #include "common/spec/feasibility/feasibility.h"
 #include "common/spec/fields/idle.h"
@@ -91,7 +92,7 @@ void SayWhatItTakes(Client& client, const Context& context, v1::JobSpec spec) {
 
 // The answer to a repeated request is the job's present state.
 std::string SubmittedText(const v1::Job& job) {
-  return job.reason_code() == "submitted"
+  return job.reason_code() == reasons::kSubmitted
              ? "submitted"
              : absl::StrCat("was submitted before and is ", StateName(job.state()));
 }

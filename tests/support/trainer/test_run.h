@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "common/dataset/dataset_writer.h"
+#include "common/facts/complete_spec.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/test_model.h"
 #include "worker/trainer/comm/collective.h"
-#include "worker/trainer/rank/job_facts.h"
+#include "worker/trainer/rank/open_loader.h"
 #include "worker/trainer/step/trainer.h"
 
 namespace hearth::trainer {
@@ -56,7 +57,7 @@ inline v1::JobSpec SmallJob(const std::string& dir, std::string_view family = "l
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(spec, violations);
   EXPECT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations).ToString();
-  EXPECT_TRUE(CompleteSpec(spec, Env::Real()).ok());
+  EXPECT_TRUE(facts::CompleteSpec(spec, Env::Real()).ok());
   return spec;
 }
 
@@ -153,7 +154,7 @@ inline v1::JobSpec ChatJob(const std::string& dir,
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(spec, violations);
   EXPECT_TRUE(violations.empty()) << spec::ViolationsToStatus(violations).ToString();
-  EXPECT_TRUE(CompleteSpec(spec, Env::Real()).ok());
+  EXPECT_TRUE(facts::CompleteSpec(spec, Env::Real()).ok());
   return spec;
 }
 

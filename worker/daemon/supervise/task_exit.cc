@@ -6,11 +6,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/spec/fields/rows.h"
 
 namespace hearth::worker {
 namespace {
-
-constexpr absl::Duration kDefaultStopGrace = absl::Seconds(60);
 
 // Why a trainer ended that sent no TrainerExit.
 void Explain(const ExitFacts& facts, v1::TrainerExit& exit) {
@@ -55,8 +54,8 @@ google::protobuf::Timestamp ToProtoTime(absl::Time time) {
 }
 
 absl::Duration StopGrace(const v1::JobSpec& spec) {
-  return spec.checkpoint().has_grace_seconds() ? absl::Seconds(spec.checkpoint().grace_seconds())
-                                               : kDefaultStopGrace;
+  return absl::Seconds(
+      spec::IntOrDefault(spec.checkpoint(), v1::CheckpointSpec::kGraceSecondsFieldNumber));
 }
 
 v1::TaskExit MakeTaskExit(const ExitFacts& facts,

@@ -13,6 +13,7 @@
 #include "common/dataset/dataset.h"
 #include "common/dataset/mixture.h"
 #include "common/io/env.h"
+#include "common/spec/data/sample_tables.h"
 #include "worker/trainer/data/best_fit.h"
 
 namespace hearth::trainer {
@@ -26,11 +27,8 @@ struct BatchBuffers {
   int32_t* start = nullptr;      // position in the sample at which the token's document begins
 };
 
-// How documents fill samples (data.packing).
-enum class Packing : uint8_t {
-  kConcat,   // end to end, cut where a sample ends
-  kBestFit,  // whole where they fit into a sample (best_fit.h); the room that is left is padding
-};
+// How documents fill samples; best_fit.h chooses for kBestFit.
+using spec::Packing;
 
 // Which targets count, apart from those that documents rule out.
 enum class LossTokens : uint8_t {

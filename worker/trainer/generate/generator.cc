@@ -1,11 +1,13 @@
 #include "worker/trainer/generate/generator.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/spec/model/position_limit.h"
 #include "common/spec/resolve/forward_job.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/gemm.h"
@@ -60,10 +62,11 @@ absl::Status Generator::Plan() {
   job.data.set_sequence_length(static_cast<int32_t>(options_.length));
   job.recipe = options_.recipe;
   job.device = options_.cuda == nullptr ? "cpu" : "cuda";
-  if (job.model.position() == "learned" && options_.length > job.model.max_position()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a text of ", options_.length, " tokens: the model learned ", job.model.max_position(),
-        " positions; ask for fewer tokens or give a shorter prompt"));
+  const std::optional<int64_t> limit = spec::PositionLimit(job.model);
+  if (limit.has_value() && options_.length > *limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a text of ", options_.length, " tokens: the model learned ", *limit,
+                     " positions; ask for fewer tokens or give a shorter prompt"));
   }
   HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec, spec::ResolveForwardJob(job));
   HEARTH_ASSIGN_OR_RETURN(job_plan_,

@@ -38,7 +38,7 @@ namespace hearth::trainer {
 
 struct GeneratorOptions {
   v1::ModelSpec model;      // vocabulary included
-  std::string_view recipe;  // what a job trains it in: "fp32", or on a GPU "bf16"
+  std::string_view recipe;  // one of those that spec::ForwardRecipe takes; outlives Create
   int64_t batch = 1;        // texts at a time
   int64_t length = 1;       // tokens of a text, its prompt included
   int64_t prompt = 1;       // tokens of the longest prompt, <= length

@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "common/base/status_macros.h"
 #include "common/dataset/tokenizer.h"
+#include "common/spec/data/sample_tables.h"
 #include "worker/trainer/data/loader.h"
-#include "worker/trainer/rank/job_facts.h"
 
 namespace hearth::trainer {
 namespace {
@@ -28,7 +28,7 @@ absl::Status BeforeBatch(const FolderEvaluationOptions& options) {
 // The tokenizer that the dataset records; null: none.
 absl::StatusOr<std::unique_ptr<dataset::Tokenizer>> TokenizerOf(const dataset::Dataset& data,
                                                                 Env& env) {
-  if (data.kind() != dataset::Kind::kFolder || data.info().tokenizer.kind == "none") {
+  if (!data.info().tokenizer.known()) {
     return std::unique_ptr<dataset::Tokenizer>();
   }
   return dataset::OpenTokenizer(data.info().tokenizer, data.path(), env);
@@ -45,7 +45,7 @@ absl::StatusOr<SourceLoss> Measure(const FolderEvaluationOptions& options,
   data.sequence_length = as_trained.sequence_length();
   data.vocab = static_cast<int32_t>(engine.shape().vocab);
   data.shuffle = false;
-  data.packing = PackingOf(as_trained);
+  data.packing = spec::PackingOf(as_trained);
   data.documents = engine.documents();
   data.loss_tokens = LossTokens::kMaskedWhereKnown;
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Open(data, env));
@@ -104,7 +104,7 @@ absl::StatusOr<Asked> AskFolder(const FolderEvaluationOptions& options,
   ForwardModelOptions folder = options.folder;
   folder.default_length = kDefaultLength;
   // Requests share samples, and none sees another.
-  folder.attention = "document";
+  folder.attention = std::string(spec::kDocumentAttention);
   HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec spec, ForwardModelSpec(folder, env));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Tokenizer> tokenizer,
                           dataset::OpenTokenizerIn(folder.path, env));

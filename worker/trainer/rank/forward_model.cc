@@ -8,8 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/hf/hf_config.h"
+#include "common/spec/model/position_limit.h"
 #include "common/spec/objective/objective_table.h"
-#include "common/spec/recipe/recipe.h"
+#include "common/spec/recipe/forward_recipe.h"
 #include "common/spec/resolve/forward_job.h"
 #include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/meta.h"
@@ -36,43 +37,23 @@ void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& jo
   if (!options.attention.empty()) {
     data.set_attention(options.attention);
   }
-  if (job.model.position() == "learned") {
-    length = std::min<int64_t>(length, job.model.max_position());
-  }
+  length = std::min(length, spec::PositionLimit(job.model).value_or(length));
   data.set_sequence_length(
       static_cast<int32_t>(options.sequence_length > 0 ? options.sequence_length : length));
   data.add_train()->set_path(options.path);
-}
-
-// What a forward pass alone may run in.
-absl::Status CheckRecipe(const std::string& name) {
-  const spec::Recipe* const recipe = spec::FindRecipe(name);
-  if (recipe != nullptr && !recipe->quantised()) {
-    return absl::OkStatus();
-  }
-  std::string plain;
-  for (const std::string_view other : spec::RecipeNames()) {
-    if (!spec::FindRecipe(other)->quantised()) {
-      absl::StrAppend(&plain, plain.empty() ? "" : " or ", std::string(other));
-    }
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("recipe \"", name, "\": must be ", plain,
-                   ": a model that is only read has plain weights, which nothing quantises"));
 }
 
 }  // namespace
 
 absl::StatusOr<v1::JobSpec> ForwardModelSpec(const ForwardModelOptions& options, Env& env) {
   const bool on_gpu = absl::StartsWith(options.device, "cuda");
-  const std::string recipe =
-      !options.recipe.empty() ? options.recipe : std::string(on_gpu ? "bf16" : "fp32");
-  HEARTH_RETURN_IF_ERROR(CheckRecipe(recipe));
   spec::ForwardJob job;
+  job.device = on_gpu ? "cuda" : "cpu";
+  HEARTH_ASSIGN_OR_RETURN(const spec::Recipe* const recipe,
+                          spec::ForwardRecipe(options.recipe, job.device));
+  job.recipe = recipe->name;
   HEARTH_ASSIGN_OR_RETURN(job.model, hf::ReadHfConfig(options.path, env));
   FillData(options, env, job);
-  job.recipe = recipe;
-  job.device = on_gpu ? "cuda" : "cpu";
   return spec::ResolveForwardJob(job);
 }
 

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/checkpoint/hf_model.h"
-#include "worker/trainer/rank/job_facts.h"
+#include "worker/trainer/rank/open_loader.h"
 
 namespace hearth::trainer {
 namespace {

@@ -7,11 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/facts/complete_spec.h"
 #include "common/fault/fault.h"
+#include "common/spec/fields/choices.h"
 #include "common/spec/recipe/trial_recipes.h"
 #include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/agreement.h"
-#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank_run.h"
 #include "worker/trainer/step/engine.h"
 
@@ -23,9 +24,9 @@ absl::Status RankRun::Prepare() {
   rank_.blame = v1::EXIT_REASON_BAD_DATA;
   HEARTH_RETURN_IF_ERROR(data_.VerifyModel());
   const absl::Status complete =
-      CompleteSpec(rank_.spec, rank_.env,
-                   rank_.task.resume_path().empty() ? facts::Tokenizers::kCompare
-                                                    : facts::Tokenizers::kAsTheyAre);
+      facts::CompleteSpec(rank_.spec, rank_.env,
+                          rank_.task.resume_path().empty() ? facts::Tokenizers::kCompare
+                                                           : facts::Tokenizers::kAsTheyAre);
   if (absl::IsInvalidArgument(complete)) {
     rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   }
@@ -87,7 +88,7 @@ absl::Status RankRun::OpenDevice() {
   }
   rank_.blame = v1::EXIT_REASON_DEVICE;
   HEARTH_ASSIGN_OR_RETURN(
-      rank_.cuda, OpenGpu(rank_.task.device(), rank_.spec.train().deterministic() == "true"));
+      rank_.cuda, OpenGpu(rank_.task.device(), spec::WantsDeterministic(rank_.spec.train())));
   return absl::OkStatus();
 }
 

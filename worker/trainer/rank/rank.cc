@@ -21,12 +21,20 @@ constexpr TaskRun kRuns[] = {
     {spec::ObjectiveKind::kEval, RunEvaluation},
 };
 
+const TaskRun* FindRun(spec::ObjectiveKind kind) {
+  return FindRow(kRuns, &TaskRun::kind, kind);
+}
+
 }  // namespace
+
+bool RunsTask(spec::ObjectiveKind kind) {
+  return FindRun(kind) != nullptr;
+}
 
 v1::TrainerExit RunRank(const RankOptions& options) {
   const std::string& task = options.link->task().spec().task();
   const spec::ObjectiveRow* const row = spec::FindObjective(task);
-  const TaskRun* const found = row == nullptr ? nullptr : FindRow(kRuns, &TaskRun::kind, row->kind);
+  const TaskRun* const found = row == nullptr ? nullptr : FindRun(row->kind);
   if (found != nullptr) {
     return found->run(options);
   }

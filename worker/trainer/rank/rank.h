@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/io/env.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/time/clock.h"
 #include "hearth/v1/trainer.pb.h"
 #include "worker/trainer/link/link.h"
@@ -35,5 +36,8 @@ struct RankOptions {
 // Runs link->task() to its end and says why it ended. The result has been sent over the link as the
 // last message.
 v1::TrainerExit RunRank(const RankOptions& options);
+
+// Whether this trainer knows what to do for a row of the table of tasks.
+bool RunsTask(spec::ObjectiveKind kind);
 
 }  // namespace hearth::trainer

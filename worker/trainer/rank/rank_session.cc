@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/spec/data/sample_tables.h"
 #include "common/spec/recipe/recipe.h"
 #include "kernels/gemm/native_error.h"
 
@@ -35,7 +36,7 @@ absl::Status RankSession::OpenOnce(const v1::JobSpec& spec, LoadedCheckpoint* re
   options.engine.world_size = std::max(1, rank_.task.world_size());
   options.engine.rank = rank_.task.rank();
   options.engine.shards = rank_.agreed.shards;
-  if (spec.data().attention() == "document") {
+  if (spec::SeesOwnDocument(spec.data())) {
     rank_.blame = v1::EXIT_REASON_BAD_DATA;
     HEARTH_ASSIGN_OR_RETURN(options.engine.seen, data_.train().SeenShare());
   }

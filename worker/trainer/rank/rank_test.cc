@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/hf/hf_config.h"
 #include "common/io/sha256.h"
+#include "common/spec/objective/objective_table.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -124,6 +125,12 @@ TEST_F(RunTest, RunRank_ChatsPausedAndResumed_EqualsNeverStopped) {
   ExpectResumeIsExact(spec, dir_.path() + "/chats");
 }
 
+TEST(RunsTaskTest, EveryObjective_HasARun) {
+  for (const spec::ObjectiveRow& row : spec::Objectives()) {
+    EXPECT_TRUE(RunsTask(row.kind)) << row.name;
+  }
+}
+
 TEST_F(RunTest, RunRank_PretrainOnChats_SaysThatAllTokensCount) {
   v1::JobSpec spec = Job("fp32");
   *spec.mutable_data() = ChatJob(dir_.path(), "qwen3").data();
@@ -145,7 +152,7 @@ TEST_F(RunTest, OpenForwardModel_OfPackedDocuments_EvaluatesAsTheJobDid) {
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   const auto& engine = model->engine;
   const v1::DataSpec& data = engine->options().spec.data();
-  EXPECT_EQ(PackingOf(data), Packing::kBestFit);
+  EXPECT_EQ(spec::PackingOf(data), spec::Packing::kBestFit);
   EXPECT_TRUE(engine->documents());
   const auto loader = OpenLoader(spec, spec.data().validation(), false, Env::Real());
   ASSERT_TRUE(loader.ok()) << loader.status().ToString();

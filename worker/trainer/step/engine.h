@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/spec/data/sample_tables.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/recipe/recipe.h"
@@ -93,7 +94,7 @@ class Engine {
   const QuantState& quant() const { return *quant_; }
   int shards() const { return options_.shards; }
   // Tokens see only their own document.
-  bool documents() const { return options_.spec.data().attention() == "document"; }
+  bool documents() const { return spec::SeesOwnDocument(options_.spec.data()); }
   // How gradients are reduced; in the order in which backward completes them.
   const std::vector<spec::GradientBucket>& gradient_buckets() const { return buckets_; }
   // Room for the largest bucket in gradients.reduce_dtype; empty where gradients are reduced in

@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/base/version.h"
+#include "common/facts/complete_spec.h"
 #include "common/spec/plan/memory_plan.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "nlohmann/json.hpp"
@@ -22,7 +23,6 @@
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/device/rank_device.h"
-#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
@@ -84,7 +84,7 @@ absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   HEARTH_ASSIGN_OR_RETURN(world.spec, LoadJob(job));
   world.spec.mutable_resources()->set_device(OnGpu(world) ? "cuda" : "cpu");
   if (!world.spec.model().has_vocab()) {
-    HEARTH_RETURN_IF_ERROR(CompleteSpec(world.spec, Env::Real()));
+    HEARTH_RETURN_IF_ERROR(facts::CompleteSpec(world.spec, Env::Real()));
   }
   if (options.micro_batch > 0) {
     world.spec.mutable_batch()->set_micro_batch_size(options.micro_batch);

@@ -13,6 +13,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/spec/fields/choices.h"
 #include "common/spec/gpus/gpus.h"
 #include "worker/trainer/cli/bench/bench_inputs.h"
 #include "worker/trainer/cli/bench/bench_length.h"
@@ -62,7 +63,7 @@ class ScalingRank {
 absl::Status ScalingRank::Connect() {
   const std::string& device = world_.devices[static_cast<size_t>(rank_)];
   if (device != "cpu") {
-    HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(device, world_.spec.train().deterministic() == "true"));
+    HEARTH_ASSIGN_OR_RETURN(cuda_, OpenGpu(device, spec::WantsDeterministic(world_.spec.train())));
   }
   if (cuda_ != nullptr && !world_.plans.empty()) {
     HEARTH_RETURN_IF_ERROR(cuda_->ImportPlans(world_.plans).status());

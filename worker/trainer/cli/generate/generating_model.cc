@@ -2,10 +2,10 @@
 
 #include <cstdio>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/io/verified_files.h"
+#include "common/spec/recipe/forward_recipe.h"
 #include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/verbs.h"
@@ -20,15 +20,13 @@ absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenGeneratingModel(
   if (options.device != "cpu") {
     HEARTH_ASSIGN_OR_RETURN(model->cuda, OpenGpu(options.device, false));
   }
-  const bool on_gpu = model->cuda != nullptr;
-  model->recipe = options.weights.empty() ? (on_gpu ? "bf16" : "fp32") : options.weights;
-  if (model->recipe != "fp32" && !(on_gpu && model->recipe == "bf16")) {
-    return absl::InvalidArgumentError(absl::StrCat("--weights ", options.weights, ": ",
-                                                   on_gpu ? "bf16 or fp32" : "fp32", " on ",
-                                                   options.device));
+  const absl::StatusOr<const spec::Recipe*> recipe =
+      spec::ForwardRecipe(options.weights, model->cuda != nullptr ? "cuda" : "cpu");
+  if (!recipe.ok()) {
+    return Annotate(recipe.status(), "--weights");
   }
   GeneratorOptions generator = options.generator;
-  generator.recipe = model->recipe;
+  generator.recipe = (*recipe)->name;
   generator.threads = ThreadsOrAll(options.threads);
   generator.cuda = model->cuda.get();
   HEARTH_ASSIGN_OR_RETURN(model->generator, Generator::Create(generator));

@@ -22,7 +22,6 @@ struct GeneratingModelOptions {
 
 struct GeneratingModel {
   std::unique_ptr<kernels::CudaContext> cuda;  // outlives the generator; null: the CPU
-  std::string recipe;                          // that GeneratorOptions points at
   std::unique_ptr<Generator> generator;
 };
 

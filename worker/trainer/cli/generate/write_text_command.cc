@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "common/hf/hf_config.h"
 #include "common/io/message_frame.h"
 #include "common/io/rooted_env.h"
+#include "common/spec/model/position_limit.h"
 #include "common/tokenizer/unicode.h"
 #include "hearth/v1/agent.pb.h"
 #include "worker/trainer/cli/generate/generating_model.h"
@@ -120,9 +122,10 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const std::string& prompt,
     tokens.push_back(std::max(tokenizer.eos(), 0));
   }
   const auto count = static_cast<int64_t>(tokens.size());
-  if (model.position() == "learned" && count >= model.max_position()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a prompt of ", count, " tokens: the model learned ", model.max_position(), " positions"));
+  const std::optional<int64_t> limit = spec::PositionLimit(model);
+  if (limit.has_value() && count >= *limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a prompt of ", count, " tokens: the model learned ", *limit, " positions"));
   }
   return tokens;
 }
@@ -150,9 +153,9 @@ absl::StatusOr<v1::TextEnd> Write(const WriteTextOptions& options,
   writing.stops.assign(text.stop().begin(), text.stop().end());
   wanted.generator.prompt = static_cast<int64_t>(tokens.size());
   wanted.generator.length = wanted.generator.prompt + writing.tokens;
-  if (model.position() == "learned") {
-    wanted.generator.length = std::min<int64_t>(wanted.generator.length, model.max_position());
-  }
+  const std::optional<int64_t> limit = spec::PositionLimit(model);
+  wanted.generator.length =
+      std::min(wanted.generator.length, limit.value_or(wanted.generator.length));
   wanted.generator.rule = rule;
   wanted.generator.end_token = tokenizer->eos();
   wanted.device = options.device;

@@ -6,10 +6,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/facts/complete_spec.h"
+#include "common/spec/fields/choices.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/native_error.h"
 #include "worker/trainer/device/rank_device.h"
-#include "worker/trainer/rank/job_facts.h"
 
 namespace hearth::trainer {
 namespace {
@@ -32,7 +33,7 @@ absl::Status PrepareJob(const PrepareOptions& options, PreparedJob& job) {
   const bool on_gpu = absl::StartsWith(device, "cuda");
   job.spec.mutable_resources()->set_device(on_gpu ? "cuda" : "cpu");
   if (!job.spec.model().has_vocab()) {
-    HEARTH_RETURN_IF_ERROR(CompleteSpec(job.spec, Env::Real()));
+    HEARTH_RETURN_IF_ERROR(facts::CompleteSpec(job.spec, Env::Real()));
   }
   if (options.micro_batch > 0) {
     job.spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(options.micro_batch));
@@ -42,7 +43,7 @@ absl::Status PrepareJob(const PrepareOptions& options, PreparedJob& job) {
   int64_t bytes = CpuMemoryBytes(1);
   if (on_gpu) {
     HEARTH_ASSIGN_OR_RETURN(
-        job.cuda, OpenGpu(device, job.spec.train().deterministic() == "true", options.plans));
+        job.cuda, OpenGpu(device, spec::WantsDeterministic(job.spec.train()), options.plans));
     HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*job.cuda, 1));
     int64_t total = 0;
     HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*job.cuda, job.free_before, total));

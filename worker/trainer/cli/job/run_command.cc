@@ -18,7 +18,6 @@
 #include "worker/trainer/link/link.h"
 #include "worker/trainer/pulse/pulse_thread.h"
 #include "worker/trainer/pulse/stacks.h"
-#include "worker/trainer/rank/job_facts.h"
 #include "worker/trainer/rank/rank.h"
 
 namespace hearth::trainer {

@@ -1,15 +1,12 @@
-#include "worker/trainer/rank/job_facts.h"
+#include "worker/trainer/rank/open_loader.h"
 
 #include <utility>
 
 #include "common/dataset/dataset.h"
+#include "common/spec/data/sample_tables.h"
 #include "common/spec/objective/objective_table.h"
 
 namespace hearth::trainer {
-
-Packing PackingOf(const v1::DataSpec& data) {
-  return data.packing() == "best_fit" ? Packing::kBestFit : Packing::kConcat;
-}
 
 bool UsesLossMask(const v1::JobSpec& spec) {
   const spec::ObjectiveRow* objective = spec::FindObjective(spec.task());
@@ -29,8 +26,8 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
   options.vocab = spec.model().vocab();
   options.seed = static_cast<uint64_t>(spec.train().seed());
   options.shuffle = shuffle;
-  options.packing = PackingOf(spec.data());
-  options.documents = spec.data().attention() == "document";
+  options.packing = spec::PackingOf(spec.data());
+  options.documents = spec::SeesOwnDocument(spec.data());
   options.loss_tokens = UsesLossMask(spec) ? LossTokens::kMasked : LossTokens::kAll;
   return Loader::Open(options, env);
 }
@@ -38,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenLoader(
 std::string TokenizerFolder(const Loader& loader) {
   for (int i = 0; i < loader.sources(); ++i) {
     const dataset::Dataset& data = loader.source(i);
-    if (data.kind() == dataset::Kind::kFolder && data.info().tokenizer.kind != "none") {
+    if (data.info().tokenizer.known()) {
       return data.path();
     }
   }

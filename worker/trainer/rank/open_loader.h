@@ -1,4 +1,4 @@
-// From a complete spec to its data on this machine.
+// From a complete spec to the loaders of its data on this machine.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/facts/complete_spec.h"
 #include "common/io/env.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "hearth/v1/job.pb.h"
@@ -14,9 +13,6 @@
 
 namespace hearth::trainer {
 
-using facts::CompleteSpec;
-
-Packing PackingOf(const v1::DataSpec& data);
 // Whether the loss masks of the data say which targets count.
 bool UsesLossMask(const v1::JobSpec& spec);
 

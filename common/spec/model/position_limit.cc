@@ -1,0 +1,17 @@
+#include "common/spec/model/position_limit.h"
+
+#include "common/spec/model/model_shape.h"
+
+namespace hearth::spec {
+
+bool LearnsPositions(const v1::ModelSpec& model) {
+  return model.position() == PositionNames()[static_cast<size_t>(Position::kLearned)];
+}
+
+std::optional<int64_t> PositionLimit(const v1::ModelSpec& model) {
+  return LearnsPositions(model) && model.max_position() >= 1
+             ? std::optional<int64_t>(model.max_position())
+             : std::nullopt;
+}
+
+}  // namespace hearth::spec

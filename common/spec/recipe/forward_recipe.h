@@ -1,0 +1,19 @@
+// What a job runs in that does not say, and what a model does that is only run forward.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/spec/recipe/recipe.h"
+
+namespace hearth::spec {
+
+// The plain recipe where the device ("cpu", "cuda") runs it natively, else the first row that does
+// not quantise and that the device runs natively. On an unknown device kind the table's first row.
+const Recipe& DefaultRecipeOn(std::string_view device_kind);
+
+// The row `name`, or the default where it is empty. kInvalidArgument: no such row, one that
+// quantises, or one that the device does not run natively; the text names the rows that would do.
+absl::StatusOr<const Recipe*> ForwardRecipe(std::string_view name, std::string_view device_kind);
+
+}  // namespace hearth::spec

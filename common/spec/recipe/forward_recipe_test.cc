@@ -1,0 +1,49 @@
+#include "common/spec/recipe/forward_recipe.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::spec {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DefaultRecipeOnTest, Devices_GetWhatTheyRunNatively) {
+  EXPECT_EQ(DefaultRecipeOn("cuda").name, "bf16");
+  EXPECT_EQ(DefaultRecipeOn("cpu").name, "fp32");
+  EXPECT_EQ(DefaultRecipeOn("abacus").name, "fp32");
+}
+
+TEST(ForwardRecipeTest, NoName_IsTheDefault) {
+  for (const char* device : {"cpu", "cuda"}) {
+    const absl::StatusOr<const Recipe*> recipe = ForwardRecipe("", device);
+    ASSERT_TRUE(recipe.ok()) << recipe.status();
+    EXPECT_EQ(*recipe, &DefaultRecipeOn(device)) << device;
+  }
+}
+
+TEST(ForwardRecipeTest, Rows_MustBePlainAndNativeOnTheDevice) {
+  for (const char* device : {"cpu", "cuda"}) {
+    for (const Recipe& row : Recipes()) {
+      EXPECT_EQ(ForwardRecipe(row.name, device).ok(),
+                !row.quantised() && RecipeExecution(row, device) == Execution::kNative)
+          << row.name << " on " << device;
+    }
+  }
+}
+
+TEST(ForwardRecipeTest, Refusal_NamesWhatWouldDo) {
+  const auto refusal = [](std::string_view name, std::string_view device) {
+    const absl::Status status = ForwardRecipe(name, device).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal("fp8", "cuda"), HasSubstr("recipe \"fp8\": must be fp32 or bf16 on cuda"));
+  EXPECT_THAT(refusal("bf16", "cpu"), HasSubstr("recipe \"bf16\": must be fp32 on cpu"));
+  EXPECT_THAT(refusal("fp99", "cpu"), HasSubstr("recipe \"fp99\": must be fp32 on cpu"));
+}
+
+}  // namespace
+}  // namespace hearth::spec
