@@ -19,20 +19,6 @@ absl::Status RequireElements(const TensorView& view, int64_t count, const char* 
 
 using formats::StateCodec;
 
-absl::Status RequireMoment(const TensorView& view,
-                           const StateBlocks& blocks,
-                           int64_t count,
-                           const char* name) {
-  if (blocks.codec == StateCodec::kNone) {
-    return RequireElements(view, count, name);
-  }
-  if (blocks.scales == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": codes of ", name, " without scales"));
-  }
-  return RequireCount(view, DType::kU8, (count * formats::RowOf(blocks.codec).bits + 7) / 8, kOp,
-                      name);
-}
-
 // Both moments plain, or both in blocks of one size.
 absl::Status RequireCodecs(const AdamWTensor& tensor) {
   const StateCodec m = tensor.m_blocks.codec;
@@ -51,8 +37,8 @@ absl::Status RequireTensor(const AdamWTensor& tensor) {
   const int64_t count = tensor.master.numel();
   HEARTH_RETURN_IF_ERROR(RequireElements(tensor.master, count, "master"));
   HEARTH_RETURN_IF_ERROR(RequireCodecs(tensor));
-  HEARTH_RETURN_IF_ERROR(RequireMoment(tensor.m, tensor.m_blocks, count, "m"));
-  HEARTH_RETURN_IF_ERROR(RequireMoment(tensor.v, tensor.v_blocks, count, "v"));
+  HEARTH_RETURN_IF_ERROR(RequireState(tensor.m, tensor.m_blocks, count, kOp, "m"));
+  HEARTH_RETURN_IF_ERROR(RequireState(tensor.v, tensor.v_blocks, count, kOp, "v"));
   HEARTH_RETURN_IF_ERROR(RequireElements(tensor.grad, count, "grad"));
   if (!tensor.working.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireElements(tensor.working, count, "working"));

@@ -6,9 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/formats/state_blocks.h"
 #include "kernels/adamw/adamw.h"
-#include "kernels/core/rng.h"
+#include "kernels/cuda/state_lines.cuh"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda {
@@ -16,15 +15,7 @@ namespace {
 
 constexpr char kOp[] = "adamw";
 constexpr int kThreads = 256;
-constexpr int kWidth = 4;   // elements of a thread at a time: 16 bytes of f32, 8 of bf16
-constexpr int kUnroll = 2;  // of those in flight together
-constexpr int kWarp = 32;
 constexpr int64_t kStride = int64_t{kThreads} * kWidth;
-// A warp's turn is a run of this many elements, in kUnroll lines of kLine: a block of states of 8
-// bits is a run, one of 4 bits a line, so that a warp alone has all of it.
-constexpr int64_t kLine = int64_t{kWarp} * kWidth;
-constexpr int64_t kRun = kLine * kUnroll;
-static_assert(kRun == 256 && kLine == 128, "blocks of common/formats/state_blocks.h");
 // Elements of a CUDA block: small enough that the last wave of blocks is a small part of a launch.
 constexpr int64_t kChunk = 8192;
 static_assert(kChunk % (kStride * kUnroll) == 0);
@@ -100,207 +91,10 @@ __device__ Scalars ScalarsOf(const Table& table, const Slot& slot) {
   return k;
 }
 
-// kWidth elements from `at` on; kWhole: all are there and aligned, else those from `end` on are 0.
-template <bool kWhole, typename T>
-__device__ __forceinline__ void Load(const T* from, int64_t at, int64_t end, float (&x)[kWidth]) {
-  if constexpr (kWhole) {
-    LoadFloats<kWidth>(from + at, x);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      x[i] = at + i < end ? ToFloat(from[at + i]) : 0.0F;
-    }
-  }
-}
-
-// Rounded to T; `x` becomes what was stored.
-template <bool kWhole, typename T>
-__device__ __forceinline__ void Store(T* to, int64_t at, int64_t end, float (&x)[kWidth]) {
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    x[i] = Rounded<T>(x[i]);
-  }
-  if constexpr (kWhole) {
-    StoreFloats(to + at, x);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      if (at + i < end) {
-        to[at + i] = FromFloat<T>(x[i]);
-      }
-    }
-  }
-}
-
-// A moment in blocks, in place of the type of a plain one.
-template <formats::StateCodec kCodec>
-struct Blocks {
-  using Code = formats::StateCode<kCodec>;
-  static constexpr int kBits = formats::RowOf(kCodec).bits;
-  static constexpr int kBlock = formats::RowOf(kCodec).block;
-  static constexpr int kBytes = kWidth * kBits / 8;  // of a thread's kWidth codes
-  using Word = std::conditional_t<kBits == 8, uint32_t, uint16_t>;
-};
 using Signed8 = Blocks<formats::StateCodec::kDynamicSigned8>;
 using Unsigned8 = Blocks<formats::StateCodec::kDynamicUnsigned8>;
 using Signed4 = Blocks<formats::StateCodec::kDynamicSigned4>;
 using Unsigned4 = Blocks<formats::StateCodec::kLinearUnsigned4>;
-
-template <typename T>
-struct IsBlocks : std::false_type {};
-template <formats::StateCodec kCodec>
-struct IsBlocks<Blocks<kCodec>> : std::true_type {};
-
-// The rows of a moment's map; of plain moments none.
-template <typename T>
-constexpr formats::StateDecades DecadesOf() {
-  if constexpr (IsBlocks<T>::value) {
-    return T::Code::Decades();
-  } else {
-    return {};
-  }
-}
-
-// A moment of a tensor. `decades` lie in shared memory: threads read different rows at a time.
-struct MomentView {
-  void* data;
-  float* scales;
-  const formats::StateDecade* decades;
-};
-
-// What a thread has of a moment in a turn.
-using Lines = float[kUnroll][kWidth];
-
-template <bool kWhole, typename B>
-__device__ __forceinline__ uint32_t LoadCodes(const void* data, int64_t at, int64_t end) {
-  const uint8_t* bytes = static_cast<const uint8_t*>(data) + at * B::kBits / 8;
-  if constexpr (kWhole) {
-    return *reinterpret_cast<const typename B::Word*>(bytes);
-  } else {
-    uint32_t codes = 0;
-#pragma unroll
-    for (int i = 0; i < B::kBytes; ++i) {
-      codes |= at + i * 8 / B::kBits < end ? uint32_t{bytes[i]} << (8 * i) : 0U;
-    }
-    return codes;
-  }
-}
-
-template <bool kWhole, typename B>
-__device__ __forceinline__ void StoreCodes(void* data, int64_t at, int64_t end, uint32_t codes) {
-  uint8_t* bytes = static_cast<uint8_t*>(data) + at * B::kBits / 8;
-  if constexpr (kWhole) {
-    *reinterpret_cast<typename B::Word*>(bytes) = static_cast<typename B::Word>(codes);
-  } else {
-#pragma unroll
-    for (int i = 0; i < B::kBytes; ++i) {
-      if (at + i * 8 / B::kBits < end) {
-        bytes[i] = static_cast<uint8_t>(codes >> (8 * i));
-      }
-    }
-  }
-}
-
-// A thread's elements of the moment, from `at` on in its first line.
-template <bool kWhole, typename M>
-__device__ __forceinline__ void LoadMoment(const MomentView& view,
-                                           int64_t at,
-                                           int64_t end,
-                                           Lines& x) {
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const int64_t line = at + u * kLine;
-    if constexpr (IsBlocks<M>::value) {
-      const uint32_t codes = LoadCodes<kWhole, M>(view.data, line, end);
-      const float scale = kWhole || line < end ? view.scales[line / M::kBlock] : 0.0F;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const uint32_t code = codes >> (i * M::kBits) & ((1U << M::kBits) - 1);
-        // Behind the end a map without a zero would give a value that counts for the largest.
-        const bool there = kWhole || line + i < end;
-        x[u][i] = there ? __fmul_rn(M::Code::Decode(code, view.decades), scale) : 0.0F;
-      }
-    } else {
-      Load<kWhole>(static_cast<const M*>(view.data), line, end, x[u]);
-    }
-  }
-}
-
-// The lines [kFirst, kFirst + kCount), which are a block.
-template <bool kWhole, typename B, int kFirst, int kCount>
-__device__ __forceinline__ void StoreBlock(const MomentView& view,
-                                           int64_t at,
-                                           int64_t end,
-                                           const Lines& x) {
-  float largest = 0.0F;
-#pragma unroll
-  for (int u = kFirst; u < kFirst + kCount; ++u) {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      largest = MaxNan(largest, kWhole || at + u * kLine + i < end ? fabsf(x[u][i]) : 0.0F);
-    }
-  }
-  largest = WarpMax(largest);
-  // Below it 1 / largest would be infinite, and 0 times that NaN.
-  const bool zeros = largest < formats::kLeastStateScale;
-  const float inverse = zeros ? 0.0F : __fdiv_rn(1.0F, largest);
-#pragma unroll
-  for (int u = kFirst; u < kFirst + kCount; ++u) {
-    uint32_t codes = 0;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      const bool there = kWhole || at + u * kLine + i < end;
-      const uint32_t code = B::Code::Encode(__fmul_rn(x[u][i], inverse), view.decades);
-      codes |= there ? code << (i * B::kBits) : 0U;
-    }
-    StoreCodes<kWhole, B>(view.data, at + u * kLine, end, codes);
-  }
-  const int64_t first = at + kFirst * kLine;
-  if (threadIdx.x % kWarp == 0 && first < end) {
-    view.scales[first / B::kBlock] = zeros ? 0.0F : largest;
-  }
-}
-
-template <bool kWhole, typename M>
-__device__ __forceinline__ void StoreMoment(const MomentView& view,
-                                            int64_t at,
-                                            int64_t end,
-                                            Lines& x) {
-  if constexpr (!IsBlocks<M>::value) {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      Store<kWhole>(static_cast<M*>(view.data), at + u * kLine, end, x[u]);
-    }
-  } else if constexpr (M::kBlock == kRun) {
-    StoreBlock<kWhole, M, 0, kUnroll>(view, at, end, x);
-  } else {
-    static_assert(M::kBlock == kLine && kUnroll == 2);
-    StoreBlock<kWhole, M, 0, 1>(view, at, end, x);
-    StoreBlock<kWhole, M, 1, 1>(view, at, end, x);
-  }
-}
-
-// As EncodeBf16Stochastic (common/formats/codecs.h), widened again.
-__device__ __forceinline__ float RoundStochastic(float x, uint32_t word) {
-  const uint32_t bits = __float_as_uint(x);
-  // Adding noise below the kept bits carries into them with the probability of the cut-off part.
-  // Infinity and NaN would become other numbers, so they take the plain path.
-  const bool finite = (bits & 0x7F800000) != 0x7F800000;
-  return finite ? __uint_as_float((bits + (word & 0xFFFF)) & 0xFFFF0000) : Rounded<Bf16>(x);
-}
-
-// `at` and `first_element` are multiples of 4: one block of random words for the four.
-__device__ __forceinline__ void RoundStochastic(
-    const Table& table, const Slot& slot, uint32_t step, int64_t at, float (&x)[kWidth]) {
-  static_assert(kWidth == 4);
-  const RngKey key = {table.seed, RngPurpose::kStochasticRounding, step, 0, slot.index};
-  const std::array<uint32_t, 4> words =
-      RngBlock(key, (slot.first_element + static_cast<uint64_t>(at)) / 4);
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    x[i] = RoundStochastic(x[i], words[i]);
-  }
-}
 
 // One element. Every operation is spelled out, so that the bits do not depend on where the compiler
 // would fuse.
@@ -327,8 +121,8 @@ __device__ __forceinline__ float UpdateChunk(const Table& table,
                                              int64_t begin,
                                              int64_t end) {
   P* masters = static_cast<P*>(slot.master);
-  const MomentView ms = {slot.m, slot.m_scales, decades[0].rows};
-  const MomentView vs = {slot.v, slot.v_scales, decades[1].rows};
+  const StateView ms = {slot.m, slot.m_scales, decades[0].rows};
+  const StateView vs = {slot.v, slot.v_scales, decades[1].rows};
   const G* grads = static_cast<const G*>(slot.grad);
   float largest = 0.0F;
   const int64_t lane = threadIdx.x % kWarp * kWidth;
@@ -344,8 +138,8 @@ __device__ __forceinline__ float UpdateChunk(const Table& table,
       Load<kWhole>(masters, at, end, p[u]);
       Load<kWhole>(grads, at, end, g[u]);
     }
-    LoadMoment<kWhole, M>(ms, first, end, m);
-    LoadMoment<kWhole, V>(vs, first, end, v);
+    LoadState<kWhole, M>(ms, first, end, m);
+    LoadState<kWhole, V>(vs, first, end, v);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
@@ -353,13 +147,15 @@ __device__ __forceinline__ float UpdateChunk(const Table& table,
         Update(k, g[u][i], p[u][i], m[u][i], v[u][i]);
       }
     }
-    StoreMoment<kWhole, M>(ms, first, end, m);
-    StoreMoment<kWhole, V>(vs, first, end, v);
+    StoreState<kWhole, M>(ms, first, end, m);
+    StoreState<kWhole, V>(vs, first, end, v);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int64_t at = first + u * kLine;
       if (std::is_same<P, Bf16>::value && table.stochastic_rounding) {
-        RoundStochastic(table, slot, k.step, at, p[u]);
+        // first_element and `at` are multiples of 4: one block of random words for the four.
+        const RngKey key = {table.seed, RngPurpose::kStochasticRounding, k.step, 0, slot.index};
+        RoundStochastic(key, (slot.first_element + static_cast<uint64_t>(at)) / 4, p[u]);
       }
       // Store leaves in p what was stored: the working copy is made of the master as it is kept.
       Store<kWhole>(masters, at, end, p[u]);
@@ -474,11 +270,6 @@ int KeyOf(const AdamWTensor& tensor) {
   return bit(tensor.master) * 8 + bit(tensor.m) * 4 + bit(tensor.v) * 2 + bit(tensor.grad);
 }
 
-bool IsAligned(const TensorView& view) {
-  const size_t bytes = kWidth * static_cast<size_t>(DTypeBits(view.dtype)) / 8;
-  return reinterpret_cast<uintptr_t>(view.data) % bytes == 0;
-}
-
 Slot SlotOf(const AdamWTensor& tensor) {
   Slot slot = {};
   slot.master = tensor.master.data;
@@ -495,8 +286,9 @@ Slot SlotOf(const AdamWTensor& tensor) {
   slot.weight_decay = tensor.weight_decay;
   slot.index = tensor.index;
   slot.working_bf16 = tensor.working.dtype == DType::kBF16;
-  slot.aligned = IsAligned(tensor.master) && IsAligned(tensor.m) && IsAligned(tensor.v) &&
-                 IsAligned(tensor.grad) && IsAligned(tensor.working);
+  slot.aligned = IsAlignedForLines(tensor.master) && IsAlignedForLines(tensor.m) &&
+                 IsAlignedForLines(tensor.v) && IsAlignedForLines(tensor.grad) &&
+                 IsAlignedForLines(tensor.working);
   return slot;
 }
 

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/formats/state_blocks.h"
 #include "kernels/core/door.h"
+#include "kernels/core/state_scales.h"
 #include "kernels/step_gate/step_gate.h"
 
 namespace hearth::kernels {
@@ -19,12 +19,6 @@ namespace hearth::kernels {
 // Indices into StepInputs::optimizer: 1 - beta1^step and 1 - beta2^step.
 inline constexpr int kBiasCorrection1 = 0;
 inline constexpr int kBiasCorrection2 = 1;
-
-// A moment in blocks (common/formats/state_blocks.h).
-struct StateBlocks {
-  formats::StateCodec codec = formats::StateCodec::kNone;
-  float* scales = nullptr;  // on the tensors' device; one for each RowOf(codec).block elements
-};
 
 // One parameter tensor, or the shard of one. All views have the same number of elements, but codes
 // of moments in blocks: they are kU8 views of ceil(elements * bits / 8) bytes, 4-byte aligned.

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -10,14 +9,14 @@
 #include "kernels/core/raise_amax.h"
 #include "kernels/core/rng.h"
 #include "kernels/formats/span.h"
+#include "kernels/formats/state_piece.h"
 
 namespace hearth::kernels {
 namespace {
 
 constexpr char kOp[] = "adamw";
 constexpr int64_t kGrain = 16384;
-constexpr int64_t kPiece = 1024;  // widened on the stack, if it is bf16 or in blocks
-static_assert(kPiece % formats::kStateBlockUnit == 0 && kGrain % kPiece == 0);
+static_assert(kGrain % kStatePiece == 0);
 
 // The step's scalars in the arithmetic's type.
 template <typename T>
@@ -94,84 +93,7 @@ Scalars<T> ScalarsOf(const AdamWArgs& args, const Step& step, const AdamWTensor&
           static_cast<T>(args.eps)};
 }
 
-// A piece of a buffer as T: the buffer itself, or a widened copy that Store narrows again.
-template <typename T>
-class Piece {
- public:
-  Piece(const TensorView& view, int64_t begin, int64_t count)
-      : count_(count), packed_(view.dtype == DType::kBF16) {
-    if (packed_) {
-      codes_ = view.as<uint16_t>() + begin;
-      DecodeSpan(codes_, count, DType::kBF16, wide_);
-    }
-    data_ = packed_ ? wide_ : view.as<T>() + begin;
-  }
-  T* data() { return data_; }
-  // Nearest even; leaves the stored values in data().
-  void Store() {
-    if (packed_) {
-      EncodeSpan(data_, count_, DType::kBF16, codes_);
-      DecodeSpan(codes_, count_, DType::kBF16, data_);
-    }
-  }
-  // `wide`: values that are not packed are rounded alike.
-  void StoreStochastic(const RngKey& key, uint64_t first_element, bool wide) {
-    for (int64_t i = 0; (packed_ || wide) && i < count_; ++i) {
-      const uint32_t word = RngWord(key, first_element + static_cast<uint64_t>(i));
-      const uint16_t code = EncodeBf16Stochastic(static_cast<float>(data_[i]), word);
-      if (packed_) {
-        codes_[i] = code;
-      }
-      data_[i] = static_cast<T>(DecodeBf16(code));
-    }
-  }
-
- private:
-  int64_t count_;
-  bool packed_;
-  uint16_t* codes_ = nullptr;
-  T wide_[kPiece];
-  T* data_ = nullptr;
-};
-
-// A piece of a moment: as above, or decoded from blocks, which Store encodes again.
-template <typename T>
-class Moment {
- public:
-  Moment(const TensorView& view, const StateBlocks& blocks, int64_t begin, int64_t count)
-      : codec_(blocks.codec), count_(count) {
-    if (codec_ == formats::StateCodec::kNone) {
-      plain_.emplace(view, begin, count);
-      return;
-    }
-    const formats::StateCodecRow& row = formats::RowOf(codec_);
-    codes_ = view.as<uint8_t>() + begin * row.bits / 8;
-    scales_ = blocks.scales + begin / row.block;
-    float decoded[kPiece];
-    formats::DecodeStateBlocks(codec_, codes_, scales_, count, decoded);
-    std::copy_n(decoded, count, wide_);
-  }
-  T* data() { return plain_.has_value() ? plain_->data() : wide_; }
-  void Store() {
-    if (plain_.has_value()) {
-      plain_->Store();
-      return;
-    }
-    float values[kPiece];
-    std::transform(wide_, wide_ + count_, values, [](T x) { return static_cast<float>(x); });
-    formats::EncodeStateBlocks(codec_, values, count_, codes_, scales_);
-  }
-
- private:
-  formats::StateCodec codec_;
-  int64_t count_;
-  std::optional<Piece<T>> plain_;
-  uint8_t* codes_ = nullptr;
-  float* scales_ = nullptr;
-  T wide_[kPiece];
-};
-
-// At most kPiece elements of a tensor.
+// At most kStatePiece elements of a tensor.
 template <typename T>
 void UpdatePiece(const AdamWArgs& args,
                  const AdamWTensor& tensor,
@@ -180,9 +102,9 @@ void UpdatePiece(const AdamWArgs& args,
                  int64_t begin,
                  int64_t end) {
   const int64_t count = end - begin;
-  Piece<T> master(tensor.master, begin, count);
-  Moment<T> m(tensor.m, tensor.m_blocks, begin, count);
-  Moment<T> v(tensor.v, tensor.v_blocks, begin, count);
+  PlainPiece<T> master(tensor.master, begin, count);
+  StatePiece<T> m(tensor.m, tensor.m_blocks, begin, count);
+  StatePiece<T> v(tensor.v, tensor.v_blocks, begin, count);
   Update(scalars, tensor.grad.as<T>() + begin, count, master.data(), m.data(), v.data());
   m.Store();
   v.Store();
@@ -212,8 +134,8 @@ absl::Status StepImpl(const Exec& exec, const AdamWArgs& args, const AdamWTensor
   const Scalars<T> scalars = ScalarsOf<T>(args, step, tensor);
   const RngKey key = {args.seed, RngPurpose::kStochasticRounding, step.number, 0, tensor.index};
   ParallelFor(exec, tensor.master.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; at += kPiece) {
-      UpdatePiece<T>(args, tensor, scalars, key, at, std::min(end, at + kPiece));
+    for (int64_t at = begin; at < end; at += kStatePiece) {
+      UpdatePiece<T>(args, tensor, scalars, key, at, std::min(end, at + kStatePiece));
     }
   });
   return absl::OkStatus();

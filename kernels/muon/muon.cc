@@ -22,7 +22,14 @@ absl::Status CanImplement(const MuonMomentumArgs& args) {
   }
   for (const MuonMomentumTensor& tensor : args.tensors) {
     HEARTH_RETURN_IF_ERROR(RequireLike(tensor.grad, tensor.grad, "grad"));
-    HEARTH_RETURN_IF_ERROR(RequireLike(tensor.momentum, tensor.grad, "momentum"));
+    HEARTH_RETURN_IF_ERROR(
+        RequireState(tensor.momentum, tensor.blocks, tensor.grad.numel(), kOp, "momentum"));
+    const formats::StateCodec codec = tensor.blocks.codec;
+    if (codec != formats::StateCodec::kNone && codec != formats::StateCodec::kLinearSigned8) {
+      const formats::StateCodecRow& row = formats::RowOf(codec);
+      return absl::UnimplementedError(
+          absl::StrCat(kOp, ": a momentum in ", row.name, " blocks of ", row.bits, " bits"));
+    }
   }
   return absl::OkStatus();
 }

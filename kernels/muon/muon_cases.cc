@@ -1,4 +1,7 @@
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "common/base/status_macros.h"
 #include "kernels/harness/cases.h"
@@ -11,9 +14,13 @@ struct Shape {
   const char* name;
   int64_t first, second;  // elements of two tensors; the second has no decay
   DType momentum = DType::kF32;
-  bool inputs = false;  // the learning rate through StepInputs
+  bool inputs = false;  // learning rate and step through StepInputs
   bool skip = false;
   bool perf = false;
+  bool blocks = false;  // the first momentum is in int8 blocks
+  DType master = DType::kF32;
+  bool stochastic = false;
+  uint64_t first_element = 64;  // of the second tensor
 };
 
 constexpr Shape kShapes[] = {
@@ -23,12 +30,32 @@ constexpr Shape kShapes[] = {
     {"bf16_momentum_9001_8192", 9001, 8192, DType::kBF16, true},
     {"skipped_1001_5", 1001, 5, DType::kF32, false, true},
     {"perf_8m", int64_t{8} << 20, 1, DType::kF32, false, false, true},
+    {"int8_9013_300", 9013, 300, DType::kF32, true, false, false, true},
+    {"int8_8192_5", 8192, 5, DType::kF32, false, false, false, true},
+    {"int8_skipped_700_5", 700, 5, DType::kF32, false, true, false, true},
+    {"bf16_master_8192_5", 8192, 5, DType::kF32, false, false, false, false, DType::kBF16},
+    {"stochastic_17003_11", 17003, 11, DType::kF32, false, false, false, false, DType::kBF16, true},
+    {"stochastic_inputs_10240_515", 10240, 515, DType::kBF16, true, false, false, false,
+     DType::kBF16, true, 66},
+    {"int8_stochastic_9000_4099", 9000, 4099, DType::kF32, true, false, false, true, DType::kBF16,
+     true, 257},
+    {"perf_8m_bf16", int64_t{8} << 20, 1, DType::kBF16, false, false, true},
+    {"perf_8m_int8", int64_t{8} << 20, 1, DType::kF32, false, false, true, true},
+    {"perf_8m_int8_stochastic", int64_t{8} << 20, 1, DType::kF32, true, false, true, true,
+     DType::kBF16, true},
 };
 
+constexpr formats::StateCodec kCodec = formats::StateCodec::kLinearSigned8;
+
 absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
-  const std::array<MuonMomentumTensor, 2> momenta = {{{b["buf0"], b["g0"]}, {b["buf1"], b["g1"]}}};
+  std::array<MuonMomentumTensor, 2> momenta = {{{b["buf0"], b["g0"]}, {b["buf1"], b["g1"]}}};
+  if (s.blocks) {
+    momenta[0].momentum = TensorView(b["buf0"].data, DType::kU8, {s.first});
+    momenta[0].blocks = {kCodec, b["scales"].as<float>()};
+  }
   MuonMomentumArgs momentum;
   momentum.tensors = momenta;
+  momentum.mu = s.blocks ? 0.5 : 0.95;  // as MakeCase says
   momentum.grad_scale = b["grad_scale"].as<float>();
   momentum.skip = b["skip"].as<int32_t>();
   HEARTH_RETURN_IF_ERROR(MuonMomentum(exec, momentum));
@@ -39,22 +66,53 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   updates[0].rate = MuonRate(3, 64);
   updates[0].weight_decay = 0.1;
   updates[0].amax = b["amax"].as<float>();
+  updates[0].index = 17;
   updates[1].master = b["p1"];
   updates[1].o = b["g1"];
   updates[1].working = b["w1"];
   updates[1].lr_scale = 0.5;
+  updates[1].index = 18;
+  updates[1].first_element = s.first_element;
   MuonUpdateArgs update;
   update.tensors = updates;
   update.lr = 1e-2;
+  update.step = 20;
   update.skip = momentum.skip;
   update.inputs = s.inputs ? b["inputs"].as<StepInputs>() : nullptr;
+  update.stochastic_rounding = s.stochastic;
+  update.seed = 0x1234567890;
   return MuonUpdate(exec, update);
 }
 
-BufferSpec Momentum(const char* name, int64_t count, DType dtype) {
+BufferSpec State(const char* name, int64_t count, DType dtype) {
   BufferSpec spec = Statistic(name, {count}, Role::kAccumulate);
   spec.dtype = dtype;
   return spec;
+}
+
+// Codes of 8 bits of the first momentum and their scales, which begin as halves of integers. Codes
+// are compared bit for bit.
+void AddBlocks(const Shape& s, OpCase& c) {
+  const int64_t words = (s.first + 7) / 8;
+  const int64_t block = formats::RowOf(kCodec).block;
+  BufferSpec codes = {"buf0", {words}, Role::kAccumulate, {Fill::kConstant}, DType::kI64};
+  BufferSpec scales = {
+      "scales", {(s.first + block - 1) / block}, Role::kAccumulate, {Fill::kConstant}, DType::kU8};
+  if (!s.perf) {
+    std::vector<float> values(static_cast<size_t>(s.first));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 2.0F;
+    }
+    std::vector<float> scale_values(static_cast<size_t>(scales.shape[0]));
+    codes.contents.assign(static_cast<size_t>(words) * 8, '\0');
+    formats::EncodeStateBlocks(kCodec, values.data(), s.first,
+                               reinterpret_cast<uint8_t*>(codes.contents.data()),
+                               scale_values.data());
+    scales.contents.assign(reinterpret_cast<const char*>(scale_values.data()),
+                           scale_values.size() * sizeof(float));
+  }
+  c.buffers.push_back(codes);
+  c.buffers.push_back(scales);
 }
 
 OpCase MakeCase(const Shape& s) {
@@ -63,21 +121,32 @@ OpCase MakeCase(const Shape& s) {
   const Role written = s.skip ? Role::kAccumulate : Role::kOutput;
   StepInputs inputs;
   inputs.learning_rate = 0.02;
-  c.buffers = {Statistic("p0", {s.first}, Role::kAccumulate),
-               Momentum("buf0", s.first, s.momentum),
+  inputs.step = 23;
+  c.buffers = {State("p0", s.first, s.master),
                WeightGradient("g0", {s.first}),
                {"w0", {s.first}, written},
-               Statistic("p1", {s.second}, Role::kAccumulate),
-               Momentum("buf1", s.second, s.momentum),
+               State("p1", s.second, s.master),
+               State("buf1", s.second, s.momentum),
                WeightGradient("g1", {s.second}),
                {"w1", {s.second}, written},
                {"amax", {1}, Role::kAccumulate, {Fill::kUniform, 0.0, 1.0}, DType::kU8},
                {"grad_scale", {1}, Role::kInput, {Fill::kConstant, 0.75, 0.0}, DType::kU8},
                {"skip", {1}, Role::kInput, {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0}, DType::kI32},
                Struct("inputs", inputs)};
+  if (s.blocks) {
+    AddBlocks(s, c);
+    // With integers and mu = 1/2 the new momentum has one rounding at most on every device, so that
+    // codes are equal bit for bit.
+    c.buffers[1].fill = {Fill::kIndex, -100, 100};
+  } else {
+    c.buffers.push_back(State("buf0", s.first, s.momentum));
+  }
   c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
   c.slack = s.skip ? 0.0 : 8.0;
   c.forward_traffic = {"p0", "p0", "buf0", "buf0", "g0", "g0", "g0", "w0"};
+  if (s.blocks) {
+    c.forward_traffic.insert(c.forward_traffic.end(), {"scales", "scales"});
+  }
   return c;
 }
 

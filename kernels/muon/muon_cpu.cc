@@ -4,13 +4,15 @@
 #include "kernels/core/cpu.h"
 #include "kernels/core/raise_amax.h"
 #include "kernels/formats/span.h"
+#include "kernels/formats/state_piece.h"
 #include "kernels/muon/muon.h"
 
 namespace hearth::kernels {
 namespace {
 
 constexpr char kOp[] = "muon";
-constexpr int64_t kPiece = 4096;
+constexpr int64_t kGrain = 4096;
+static_assert(kGrain % kStatePiece == 0);
 
 template <typename T>
 HEARTH_INLINE void LookAheadImpl(T grad_scale, T mu, int64_t n, T* momentum, T* grad) {
@@ -44,22 +46,24 @@ HEARTH_SIMD void Apply(double shrink, double rate, const double* o, int64_t n, d
   ApplyImpl(shrink, rate, o, n, master);
 }
 
+// visit(begin, end) of pieces that fit on the stack, over the threads.
+template <typename Visit>
+void ForEachPiece(const Exec& exec, int64_t count, const Visit& visit) {
+  ParallelFor(exec, count, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; at += kStatePiece) {
+      visit(at, std::min(end, at + kStatePiece));
+    }
+  });
+}
+
 template <typename T>
 void MomentumOf(const Exec& exec, const MuonMomentumArgs& args, const MuonMomentumTensor& tensor) {
   const auto scale = static_cast<T>(args.grad_scale == nullptr ? 1.0F : *args.grad_scale);
   const auto mu = static_cast<T>(args.mu);
-  const DType stored = tensor.momentum.dtype;
-  ParallelFor(exec, tensor.grad.numel(), kPiece, [&](int64_t begin, int64_t end) {
-    T* grad = tensor.grad.as<T>() + begin;
-    if (stored != DType::kBF16) {
-      LookAhead(scale, mu, end - begin, tensor.momentum.as<T>() + begin, grad);
-      return;
-    }
-    T wide[kPiece];
-    uint16_t* codes = tensor.momentum.as<uint16_t>() + begin;
-    DecodeSpan(codes, end - begin, stored, wide);
-    LookAhead(scale, mu, end - begin, wide, grad);
-    EncodeSpan(wide, end - begin, stored, codes);
+  ForEachPiece(exec, tensor.grad.numel(), [&](int64_t begin, int64_t end) {
+    StatePiece<T> momentum(tensor.momentum, tensor.blocks, begin, end - begin);
+    LookAhead(scale, mu, end - begin, momentum.data(), tensor.grad.as<T>() + begin);
+    momentum.Store();
   });
 }
 
@@ -67,18 +71,29 @@ template <typename T>
 void UpdateOf(const Exec& exec, const MuonUpdateArgs& args, const MuonUpdateTensor& tensor) {
   const double lr =
       (args.inputs == nullptr ? args.lr : args.inputs->learning_rate) * tensor.lr_scale;
+  const int64_t step = args.inputs == nullptr ? args.step : args.inputs->step;
   const auto shrink = static_cast<T>(1.0 - lr * tensor.weight_decay);
   const auto rate = static_cast<T>(lr * tensor.rate);
-  ParallelFor(exec, tensor.master.numel(), kPiece, [&](int64_t begin, int64_t end) {
-    T* master = tensor.master.as<T>() + begin;
-    T* working = tensor.working.as<T>() + begin;
-    Apply(shrink, rate, tensor.o.as<T>() + begin, end - begin, master);
-    if (working != master) {
-      std::copy_n(master, end - begin, working);
+  const RngKey key = {args.seed, RngPurpose::kStochasticRounding, static_cast<uint32_t>(step), 0,
+                      tensor.index};
+  // The CPU holds BF16 weights without masters in T.
+  const bool wide = args.round_working == DType::kBF16 && tensor.working.data == tensor.master.data;
+  ForEachPiece(exec, tensor.master.numel(), [&](int64_t begin, int64_t end) {
+    const int64_t count = end - begin;
+    PlainPiece<T> master(tensor.master, begin, count);
+    Apply(shrink, rate, tensor.o.as<T>() + begin, count, master.data());
+    if (args.stochastic_rounding) {
+      master.StoreStochastic(key, tensor.first_element + static_cast<uint64_t>(begin), wide);
+    } else {
+      master.Store();
     }
-    RoundSpan(working, end - begin, args.round_working);
+    T* working = tensor.working.as<T>() + begin;
+    if (working != master.data()) {
+      std::copy_n(master.data(), count, working);
+    }
+    RoundSpan(working, count, args.round_working);
     if (tensor.amax != nullptr) {
-      RaiseAmax(working, end - begin, tensor.amax);
+      RaiseAmax(working, count, tensor.amax);
     }
   });
 }
@@ -90,7 +105,7 @@ namespace cpu {
 absl::Status MuonMomentum(const Exec& exec, const MuonMomentumArgs& args) {
   for (const MuonMomentumTensor& tensor : args.tensors) {
     HEARTH_RETURN_IF_ERROR(RequireStorage(exec, tensor.grad.dtype, kOp));
-    if (tensor.momentum.dtype != DType::kBF16) {
+    if (tensor.momentum.dtype != DType::kBF16 && tensor.momentum.dtype != DType::kU8) {
       HEARTH_RETURN_IF_ERROR(
           RequireCount(tensor.momentum, tensor.grad.dtype, tensor.grad.numel(), kOp, "momentum"));
     }
@@ -105,16 +120,17 @@ absl::Status MuonMomentum(const Exec& exec, const MuonMomentumArgs& args) {
 
 absl::Status MuonUpdate(const Exec& exec, const MuonUpdateArgs& args) {
   for (const MuonUpdateTensor& tensor : args.tensors) {
-    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, tensor.master.dtype, kOp));
-    for (const TensorView* view : {&tensor.o, &tensor.working}) {
-      HEARTH_RETURN_IF_ERROR(
-          RequireCount(*view, tensor.master.dtype, tensor.master.numel(), kOp, "o or working"));
+    const DType T = tensor.o.dtype;
+    HEARTH_RETURN_IF_ERROR(RequireStorage(exec, T, kOp));
+    HEARTH_RETURN_IF_ERROR(RequireCount(tensor.working, T, tensor.o.numel(), kOp, "working"));
+    if (tensor.master.dtype != DType::kBF16) {
+      HEARTH_RETURN_IF_ERROR(RequireCount(tensor.master, T, tensor.o.numel(), kOp, "master"));
     }
   }
   const bool skip = args.skip != nullptr && *args.skip != 0;
   for (size_t i = 0; !skip && i < args.tensors.size(); ++i) {
     const MuonUpdateTensor& tensor = args.tensors[i];
-    DispatchFloating(tensor.master.dtype, [&]<typename T>() { UpdateOf<T>(exec, args, tensor); });
+    DispatchFloating(tensor.o.dtype, [&]<typename T>() { UpdateOf<T>(exec, args, tensor); });
   }
   return absl::OkStatus();
 }

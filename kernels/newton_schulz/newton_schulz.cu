@@ -89,6 +89,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// x = scale * x + shift * I in place, for [m, m] one after the other: a thread has an element of a
+// row, a block row blockIdx.y of matrix blockIdx.z.
+__global__ void __launch_bounds__(kThreads)
+    ShiftKernel(Bf16* x, int64_t m, float scale, float shift) {
+  const int64_t col = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t row = blockIdx.y;
+  if (col < m) {
+    Bf16* const at = x + (blockIdx.z * m + row) * m + col;
+    const float value = __fmul_rn(ToFloat(*at), scale);
+    *at = FromFloat<Bf16>(col == row ? __fadd_rn(value, shift) : value);
+  }
+}
+
 // The matrices of a batch that have to be transposed, or the others. `load`: to x, else from it.
 List ListOf(const NewtonSchulzBatch& batch, bool transposed, bool load) {
   List list = {};
@@ -153,6 +166,15 @@ absl::Status Store(const Exec& exec, const NewtonSchulzBatch& batch) {
 absl::Status LoadNewtonSchulz(const Exec& exec, const NewtonSchulzBatch& batch) {
   return batch.matrices[0].dtype == DType::kBF16 ? Load<Bf16>(exec, batch)
                                                  : Load<float>(exec, batch);
+}
+
+absl::Status ShiftDiagonal(const Exec& exec, const ShiftDiagonalArgs& args) {
+  const int64_t m = args.x.rows();
+  const dim3 grid(static_cast<unsigned>(CeilDiv(m, kThreads)), static_cast<unsigned>(m),
+                  static_cast<unsigned>(args.count));
+  ShiftKernel<<<grid, kThreads, 0, StreamOf(exec)>>>(
+      args.x.as<Bf16>(), m, static_cast<float>(args.scale), static_cast<float>(args.shift));
+  return HEARTH_CUDA_LAUNCHED(kOp);
 }
 
 absl::Status StoreNewtonSchulz(const Exec& exec, const NewtonSchulzBatch& batch) {

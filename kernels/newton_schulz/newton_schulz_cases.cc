@@ -17,25 +17,39 @@ struct Shape {
   const char* row;   // of coefficients
   double low, high;  // bounds of OrthogonalityError of each; 0: none
   bool perf = false;
+  NewtonSchulzForm form = NewtonSchulzForm::kByShape;
 };
+
+constexpr NewtonSchulzForm kPlain = NewtonSchulzForm::kPlain;
+constexpr NewtonSchulzForm kGram = NewtonSchulzForm::kGram;
 
 constexpr Shape kShapes[] = {
     {"1x1", 1, 1, 1, "tuned", 0.0, 0.0},
     {"tuned_33x33", 33, 33, 1, "tuned", 0.0, 0.0},
     {"tuned_24x70", 24, 70, 3, "tuned", 0.0, 0.06},
+    {"tuned_24x70_plain", 24, 70, 3, "tuned", 0.0, 0.06, false, kPlain},
     {"standard_70x24", 70, 24, 2, "standard", 0.0, 0.0},
+    {"standard_70x24_plain", 70, 24, 2, "standard", 0.0, 0.0, false, kPlain},
+    {"tuned_40x48_gram", 40, 48, 2, "tuned", 0.0, 0.0, false, kGram},
+    {"standard_1x9", 1, 9, 1, "standard", 0.0, 0.0},
     // Normal values: the smallest singular values of a square are still on their way after five
     // steps. On a GPU in bf16 the error may be 0.005 further off than these bounds of a double.
     {"tuned_512x512", 512, 512, 1, "tuned", 0.13, 0.16},
     {"standard_512x512", 512, 512, 1, "standard", 0.900, 0.908},
     {"tuned_512x2048", 512, 2048, 1, "tuned", 0.0, 0.04},
-    // The matrices of hearth-112m (12 layers) and Qwen2.5-1.5B (28 layers), by their shapes.
+    {"tuned_512x2048_plain", 512, 2048, 1, "tuned", 0.0, 0.04, false, kPlain},
+    // The matrices of hearth-112m (12 layers) and Qwen2.5-1.5B (28 layers), by their shapes; long
+    // ones in both forms.
     {"perf_112m_768x768", 768, 768, 24, "tuned", 0.0, 0.0, true},
     {"perf_112m_192x768", 192, 768, 24, "tuned", 0.0, 0.0, true},
+    {"perf_112m_192x768_plain", 192, 768, 24, "tuned", 0.0, 0.0, true, kPlain},
     {"perf_112m_768x2048", 768, 2048, 36, "tuned", 0.0, 0.0, true},
+    {"perf_112m_768x2048_plain", 768, 2048, 36, "tuned", 0.0, 0.0, true, kPlain},
     {"perf_1.5b_1536x1536", 1536, 1536, 56, "tuned", 0.0, 0.0, true},
     {"perf_1.5b_256x1536", 256, 1536, 56, "tuned", 0.0, 0.0, true},
+    {"perf_1.5b_256x1536_plain", 256, 1536, 56, "tuned", 0.0, 0.0, true, kPlain},
     {"perf_1.5b_1536x8960", 1536, 8960, 84, "tuned", 0.0, 0.0, true},
+    {"perf_1.5b_1536x8960_plain", 1536, 8960, 84, "tuned", 0.0, 0.0, true, kPlain},
 };
 
 // What a GPU's bf16 may add to a bound.
@@ -95,6 +109,14 @@ std::vector<TensorView> MatricesOf(const Shape& s, const Buffers& b) {
   return matrices;
 }
 
+// The operations of a matrix's products.
+double FlopsOf(const Shape& s, double m, double n) {
+  const bool squares = FindNewtonSchulz(s.row)->steps[0].c != 0.0;
+  const bool gram = s.form == kGram || (s.form == NewtonSchulzForm::kByShape && n > 2 * m);
+  return gram ? 12.0 * m * m * n + (squares ? 22.0 : 12.0) * m * m * m
+              : kNewtonSchulzSteps * (4.0 * m * m * n + (squares ? 2.0 : 0.0) * m * m * m);
+}
+
 OpCase MakeCase(const Shape& s) {
   OpCase c{.op = "newton_schulz", .name = s.name, .perf = s.perf, .cuda_only = s.perf};
   for (int i = 0; i < s.count; ++i) {
@@ -106,14 +128,15 @@ OpCase MakeCase(const Shape& s) {
   }
   c.forward = [s](const Exec& exec, const Buffers& b) {
     const std::vector<TensorView> matrices = MatricesOf(s, b);
-    return NewtonSchulz(exec, {matrices, FindNewtonSchulz(s.row)});
+    return NewtonSchulz(exec, {matrices, FindNewtonSchulz(s.row), s.form});
   };
   c.workspace = [s](const Buffers& b, int) {
     const DType dtype = b["u0"].dtype;
-    return std::max(dtype == DType::kBF16
-                        ? size_t{0}
-                        : NewtonSchulzWorkspaceBytes(Device::kCpu, dtype, s.rows, s.cols, s.count),
-                    NewtonSchulzWorkspaceBytes(Device::kCuda, dtype, s.rows, s.cols, s.count));
+    return std::max(
+        dtype == DType::kBF16
+            ? size_t{0}
+            : NewtonSchulzWorkspaceBytes(Device::kCpu, dtype, s.rows, s.cols, s.count, s.form),
+        NewtonSchulzWorkspaceBytes(Device::kCuda, dtype, s.rows, s.cols, s.count, s.form));
   };
   if (s.high > 0.0) {
     c.check = [s](const Buffers& b) { return CheckErrors(s, b); };
@@ -125,8 +148,7 @@ OpCase MakeCase(const Shape& s) {
   c.thread_invariant = false;
   const auto m = static_cast<double>(std::min(s.rows, s.cols));
   const auto n = static_cast<double>(std::max(s.rows, s.cols));
-  const double squares = FindNewtonSchulz(s.row)->steps[0].c != 0.0 ? 2.0 * m * m * m : 0.0;
-  c.forward_flops = s.count * kNewtonSchulzSteps * (4.0 * m * m * n + squares);
+  c.forward_flops = s.count * FlopsOf(s, m, n);
   return c;
 }
 

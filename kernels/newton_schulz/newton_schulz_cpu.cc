@@ -82,6 +82,22 @@ absl::Status StoreNewtonSchulz(const Exec& exec, const NewtonSchulzBatch& batch)
   return ForEach(batch, [&](const TensorView& matrix, auto* x) { Store(exec, matrix, x); });
 }
 
+absl::Status ShiftDiagonal(const Exec& exec, const ShiftDiagonalArgs& args) {
+  return DispatchFloating(args.x.dtype, [&]<typename T>() {
+    const int64_t m = args.x.rows();
+    ParallelFor(exec, args.count * m, RowGrain(m), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        T* x = args.x.as<T>() + row * m;
+        for (int64_t j = 0; j < m; ++j) {
+          x[j] *= static_cast<T>(args.scale);
+        }
+        x[row % m] += static_cast<T>(args.shift);
+      }
+    });
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace cpu
 
 }  // namespace hearth::kernels

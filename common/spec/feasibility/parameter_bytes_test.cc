@@ -54,6 +54,10 @@ TEST(StateFormatsTest, WhatThisVersionTrains_HasTheBytesOfItsTables) {
       {"adamw, state int8, no masters, gradients bf16", 6.03125},
       {"adamw, state int4, no masters, gradients bf16", 5.0625},
       {"muon, state fp32, fp32 masters, gradients bf16", 12},
+      {"muon, state bf16, fp32 masters, gradients bf16", 10},
+      {"muon, state int8, fp32 masters, gradients bf16", 9.015625},
+      {"muon, state fp32, no masters, gradients bf16", 8},
+      {"muon, state int8, no masters, gradients bf16", 5.015625},
   };
   for (const auto& row : rows) {
     const ParameterBytes* const found = Find(row.name);
@@ -83,7 +87,7 @@ TEST(StateFormatsTest, WhatThisVersionTrains_IsWhatTheRulesAllow) {
     }
   }
   EXPECT_EQ(ParameterByteRows().size(), allowed + AskedParameterBytes().size());
-  EXPECT_GE(allowed, 18U);
+  EXPECT_GE(allowed, 28U);
   for (const ParameterBytes& asked : AskedParameterBytes()) {
     EXPECT_FALSE(asked.built) << asked.name << ": no recipe keeps weights so";
   }
@@ -99,6 +103,9 @@ TEST(StateChoiceTest, WhatTheRulesRefuse_IsRefused) {
               HasSubstr("optimizer.master"));
   choice = {"muon", "int4", "fp32", ""};
   EXPECT_THAT(std::string(CheckChoice(job, choice).message()), HasSubstr("optimizer.state"));
+  for (const char* state : {"bf16", "int8"}) {
+    EXPECT_TRUE(CheckChoice(job, {"muon", state, "none", ""}).ok()) << state;
+  }
   choice.state = "int2";
   EXPECT_THAT(std::string(CheckChoice(job, choice).message()), HasSubstr("optimizer.state"));
 }
@@ -127,6 +134,13 @@ TEST(StateChoiceTest, ChoicesByLoss_BeginWithTheJobAndChangeTheLeastFirst) {
   for (const StateChoice& choice : choices) {
     EXPECT_NE(choice.state, "bf16") << "its loss was not measured";
   }
+}
+
+// A figure that was measured with one optimizer says nothing of another.
+TEST(StateChoiceTest, LossOf_IsThatOfTheJobsOptimizer) {
+  EXPECT_EQ(LossOf("optimizer.state", "int8", "adamw"), "+0.8 %");
+  EXPECT_EQ(LossOf("optimizer.state", "int8", "muon"), "");
+  EXPECT_EQ(LossOf("optimizer.name", "muon", "muon"), "-11 %");
 }
 
 // Billions of parameters: 0.8 x GB / bytes.

@@ -207,7 +207,7 @@ class Chooser {
       if (value == was.kept.*field.value) {
         continue;
       }
-      const std::string_view loss = LossOf(field.path, value);
+      const std::string_view loss = LossOf(field.path, value, is.kept.optimizer);
       std::string why = absl::StrCat(" (was ", ValueOf(field, was));
       if (!loss.empty()) {
         absl::StrAppend(&why, "; measured loss ", Str(loss));
@@ -282,8 +282,11 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
   add("parallel.shard_optimizer: on", kSameLoss, [&](Variation& v) { v.shards = plans.gpus(); });
   for (const StateField& field : StateFields()) {
     for (const std::string_view value : field.values()) {
-      add(absl::StrCat(field.path, ": ", Str(value)), LossOf(field.path, Str(value)),
-          [&](Variation& v) { v.kept.*field.value = Str(value); });
+      Variation changed = as_is;
+      changed.kept.*field.value = Str(value);
+      add(absl::StrCat(field.path, ": ", Str(value)),
+          LossOf(field.path, Str(value), changed.kept.optimizer),
+          [&](Variation& v) { v = changed; });
     }
   }
   const Recipe& narrow = TensorScaledRecipe();

@@ -31,9 +31,12 @@ constexpr StateField kFields[] = {
 // about 2 %, so they do not say which format is better, and the order is by bits. Another
 // optimizer comes last whatever its loss: its learning rate has to be found again.
 constexpr MeasuredLoss kLosses[] = {
-    {"gradients.dtype", "bf16", ""},       {"optimizer.state", "int8", "+0.8 %"},
-    {"optimizer.state", "int4", "-1.7 %"}, {"optimizer.master", "none", "+1.5 %"},
-    {"optimizer.name", "muon", "-11 %"},   {"optimizer.name", "adamw", ""},
+    {"gradients.dtype", "bf16", "", ""},
+    {"optimizer.state", "int8", "+0.8 %", "adamw"},
+    {"optimizer.state", "int4", "-1.7 %", "adamw"},
+    {"optimizer.master", "none", "+1.5 %", "adamw"},
+    {"optimizer.name", "muon", "-11 %", "muon"},
+    {"optimizer.name", "adamw", "", "adamw"},
 };
 
 const StateField& FieldAt(std::string_view path) {
@@ -154,9 +157,11 @@ absl::Span<const MeasuredLoss> MeasuredLosses() {
   return kLosses;
 }
 
-std::string_view LossOf(const std::string& path, const std::string& value) {
+std::string_view LossOf(const std::string& path,
+                        const std::string& value,
+                        const std::string& optimizer) {
   for (const MeasuredLoss& row : kLosses) {
-    if (row.path == path && row.value == value) {
+    if (row.path == path && row.value == value && row.optimizer == optimizer) {
       return row.loss;
     }
   }

@@ -53,13 +53,18 @@ struct MeasuredLoss {
   const char* path;
   std::string_view value;
   std::string_view loss;  // against the default: "+0.8 %"; empty = not measured
+  // The optimizer that it was measured with: the figure does not hold for others. Rows of
+  // optimizer.name have the value itself.
+  std::string_view optimizer;
 };
 // In the order in which a plan that must change something tries them: all combinations of the rows
 // before a row come before that row. A plan shows what a value saves that has no row, but does not
 // propose it.
 absl::Span<const MeasuredLoss> MeasuredLosses();
-// "" = not measured.
-std::string_view LossOf(const std::string& path, const std::string& value);
+// What the value costs in a job with the optimizer; "" = not measured.
+std::string_view LossOf(const std::string& path,
+                        const std::string& value,
+                        const std::string& optimizer);
 
 // The job's choice and all combinations of it with these rows, in that order; the first is the
 // job's own. CheckChoice may refuse others.

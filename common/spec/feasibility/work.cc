@@ -174,7 +174,7 @@ class WorkBuilder {
       const double matrices = share * static_cast<double>(count);
       const double batches =
           std::ceil(matrices / static_cast<double>(OrthogonalBatch(m, n, count)));
-      work_.update_launches += batches * kOrthogonalCopies;
+      work_.update_launches += batches * OrthogonalCopies(m, n);
       for (const OrthogonalProduct& p : OrthogonalProducts(m, n)) {
         const auto calls = static_cast<double>(p.calls);
         work_.update_launches += batches * calls;

@@ -36,9 +36,10 @@ constexpr StateFormatRow kStateFormats[] = {
     {"int4",
      "half a byte a value and a scale for 128",
      DType::kF32,
-     {StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4, StateCodec::kDynamicSigned4},
+     {StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4, StateCodec::kNone},
      &IsLargeMatrix,
-     kBlockRule},
+     kBlockRule,
+     {"", "", "rounding to 4 bits drowns the small directions, which the orthogonal step lifts"}},
 };
 
 }  // namespace
@@ -114,6 +115,7 @@ std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
       continue;
     }
     const bool taken = format != nullptr && state.narrow && state.dtype == DType::kF32 &&
+                       format->Keeps(state.kind) &&
                        (format->takes == nullptr || format->takes(parameter));
     const StateCodec codec = taken ? format->CodecOf(state.kind) : StateCodec::kNone;
     if (codec == StateCodec::kNone) {

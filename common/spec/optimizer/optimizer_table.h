@@ -28,7 +28,7 @@ namespace hearth::spec {
       StateSpec{.name = "exp_avg_sq", .kind = StateKind::kSquares, .narrow = true})   \
   ROW(Muon, "muon", "orthogonal momentum for hidden matrices, AdamW for all else",    \
       "beta1 beta2 eps momentum newton_schulz",                                       \
-      StateSpec{.name = "momentum", .of = &IsHiddenMatrix, .kind = StateKind::kMomentum}, \
+      StateSpec{.name = "momentum", .of = &IsHiddenMatrix, .kind = StateKind::kMomentum, .narrow = true}, \
       StateSpec{.name = "exp_avg", .of = &IsNotHiddenMatrix, .narrow = true},         \
       StateSpec{.name = "exp_avg_sq", .of = &IsNotHiddenMatrix, .kind = StateKind::kSquares, .narrow = true})
 // clang-format on
@@ -51,8 +51,9 @@ struct StateSpec {
   // Which parameters have it; null: all.
   bool (*of)(const Parameter& parameter) = nullptr;
   StateKind kind = StateKind::kMean;
-  // The optimizer's code can read it in every format of optimizer.state, and can update weights
-  // without masters. If not, the rules refuse jobs that ask for either.
+  // The optimizer's code can read it in every format of optimizer.state that keeps such values
+  // (StateFormatRow::Keeps), and can update weights without masters. If not, the rules refuse jobs
+  // that ask for either.
   bool narrow = false;
 
   bool Has(const Parameter& parameter) const { return of == nullptr || of(parameter); }
@@ -90,8 +91,12 @@ struct StateFormatRow {
   StateCodec codecs[kStateKinds] = {};                  // by kind
   bool (*takes)(const Parameter& parameter) = nullptr;  // null: all; the others stay in fp32
   std::string_view rule;                                // which those are, as a phrase
+  // By kind: why such values are not kept so, as a sentence's second half; empty: they are.
+  std::string_view refusals[kStateKinds] = {};
 
   StateCodec CodecOf(StateKind kind) const { return codecs[static_cast<size_t>(kind)]; }
+  std::string_view RefusalOf(StateKind kind) const { return refusals[static_cast<size_t>(kind)]; }
+  bool Keeps(StateKind kind) const { return RefusalOf(kind).empty(); }
   // Bytes of one value with its share of a scale.
   double BytesOf(StateKind kind) const;
 };
@@ -104,7 +109,8 @@ absl::Span<const StateFormatRow> StateFormatRows();
 const StateFormatRow* FindStateFormat(std::string_view name);
 std::vector<std::string_view> StateFormatNames();
 
-// What the optimizer keeps with the parameter. `format` null: fp32.
+// What the optimizer keeps with the parameter. `format` null: fp32. A state that the format does
+// not keep is fp32 (the rules refuse such jobs).
 std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
                                      const Parameter& parameter,
                                      const StateFormatRow* format = nullptr);

@@ -9,6 +9,8 @@ namespace hearth::spec {
 namespace {
 
 constexpr int64_t kSteps = 5;
+constexpr int64_t kGramAspect = 2;  // n / m above which matrices take the Gram form
+constexpr int64_t kPairs = 2;       // of steps that share products in it; one step is left
 constexpr int64_t kMostScratchBytes = int64_t{96} << 20;  // of a batch, if several matrices fit
 constexpr int64_t kMostMatrices = 64;                     // in a batch
 constexpr int64_t kNormBytes = int64_t{256} * 4;          // partial sums of a matrix
@@ -23,9 +25,10 @@ int64_t CeilDiv(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Two matrices of the shape of X and two of its Gram matrix, in BF16.
+// Two matrices of the shape of X and two or three of its Gram matrix, in BF16.
 int64_t BatchBytes(int64_t m, int64_t n, int64_t count) {
-  return 2 * Aligned(count * m * n * 2) + 2 * Aligned(count * m * m * 2) + count * kNormBytes;
+  const int64_t squares = TakesGramForm(m, n) ? 3 : 2;
+  return 2 * Aligned(count * m * n * 2) + squares * Aligned(count * m * m * 2) + count * kNormBytes;
 }
 
 }  // namespace
@@ -42,7 +45,23 @@ bool IsOrthogonalised(const Parameter& parameter) {
   return false;
 }
 
+bool TakesGramForm(int64_t m, int64_t n) {
+  return n > kGramAspect * m;
+}
+
+int OrthogonalCopies(int64_t m, int64_t n) {
+  return 4 + static_cast<int>(TakesGramForm(m, n) ? kPairs : 0);
+}
+
 std::vector<OrthogonalProduct> OrthogonalProducts(int64_t m, int64_t n) {
+  if (TakesGramForm(m, n)) {
+    // Each pair and the last step make a Gram matrix and multiply X. Between them a pair has five
+    // products of squares, and the last step one.
+    return {{m, m, n, false, kPairs + 1},
+            {m, m, m, true, 5 * kPairs + 1},
+            {m, n, m, false, kPairs},
+            {m, n, m, true, 1}};
+  }
   // In each step the Gram matrix, the polynomial of it, and the next X.
   return {{m, m, n, false, kSteps}, {m, m, m, true, kSteps}, {m, n, m, true, kSteps}};
 }

@@ -15,8 +15,12 @@ namespace hearth::spec {
 // Whether the parameter's update is an orthogonal matrix: it has a state of StateKind::kMomentum.
 bool IsOrthogonalised(const Parameter& parameter);
 
-// Kernels beside the products: norm, copies to and from the scratch, both ways to lie.
-inline constexpr int kOrthogonalCopies = 4;
+// Whether matrices of m x n, m <= n, take the Gram form, whose steps share products.
+bool TakesGramForm(int64_t m, int64_t n);
+
+// Kernels of a batch beside the products: norm, copies to and from the scratch, both ways to lie,
+// and of the Gram form the diagonals.
+int OrthogonalCopies(int64_t m, int64_t n);
 
 // c [m, n] of BF16 matrices, contracted over k.
 struct OrthogonalProduct {
@@ -27,8 +31,8 @@ struct OrthogonalProduct {
   int64_t calls = 0;    // for one matrix
 };
 
-// All that the iteration takes for a matrix of m x n, m <= n. newton_schulz: standard does without
-// the squares of the Gram matrix.
+// All that the iteration takes for a matrix of m x n, m <= n, with the coefficients tuned; standard
+// does without the squares of the Gram matrix.
 std::vector<OrthogonalProduct> OrthogonalProducts(int64_t m, int64_t n);
 
 // The matrices of the table that are orthogonalised: how many of each shape (m, n), m <= n.

@@ -178,14 +178,11 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
     job.mutable_optimizer()->set_name("muon");
     job.mutable_optimizer()->set_newton_schulz("quintic");
   });
-  ExpectOnly("optimizer.state", "muon keeps momentum in fp32 only", [](v1::JobSpec& job) {
-    job.mutable_optimizer()->set_name("muon");
-    job.mutable_optimizer()->set_state("int8");
-  });
-  ExpectOnly("optimizer.master", "muon needs fp32 masters", [](v1::JobSpec& job) {
-    job.mutable_optimizer()->set_name("muon");
-    job.mutable_optimizer()->set_master("none");
-  });
+  ExpectOnly("optimizer.state", "muon keeps no momentum in int4: rounding to 4 bits",
+             [](v1::JobSpec& job) {
+               job.mutable_optimizer()->set_name("muon");
+               job.mutable_optimizer()->set_state("int4");
+             });
   ExpectOnly("schedule.name", "did you mean cosine?",
              [](v1::JobSpec& job) { job.mutable_schedule()->set_name("cosin"); });
   ExpectOnly("task", "pretrain", [](v1::JobSpec& job) { job.set_task("dpo"); });

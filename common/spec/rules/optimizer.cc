@@ -12,11 +12,17 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
   if (row == nullptr) {
     return;
   }
+  const StateFormatRow* const format = FindStateFormat(optimizer.state());
   for (const StateSpec& state : row->states) {
     if (!state.narrow && optimizer.state() != StateFormatRows()[0].name) {
       check.Add("optimizer.state",
                 Text(row->name, " keeps ", state.name, " in ", DTypeName(state.dtype),
                      " only, not in ", optimizer.state()));
+      break;
+    }
+    if (format != nullptr && !format->Keeps(state.kind)) {
+      check.Add("optimizer.state", Text(row->name, " keeps no ", state.name, " in ", format->name,
+                                        ": ", format->RefusalOf(state.kind)));
       break;
     }
   }

@@ -26,6 +26,13 @@ TensorView GradientOf(const TensorView& gradient, const spec::LogicalMatrix& mat
   return view;
 }
 
+// The momentum comes first; if it is in blocks, its scales are the state behind its codes.
+kernels::StateBlocks BlocksOf(const spec::Parameter& parameter, const StorePiece& piece) {
+  const spec::ParameterState& momentum = parameter.states[0];
+  return momentum.in_blocks() ? kernels::StateBlocks{momentum.codec, piece.states[1].as<float>()}
+                              : kernels::StateBlocks{};
+}
+
 // m^2 n: what the products of a matrix cost, up to a factor that hardly depends on its shape.
 int64_t Cost(const TensorView& matrix) {
   return std::min(matrix.rows(), matrix.cols()) * matrix.numel();
@@ -70,6 +77,9 @@ class Muon : public Optimizer {
     momentum_.mu = context.spec->momentum();
     update_.tensors = updates_;
     update_.round_working = context.numerics.weight;
+    // It acts on weights that are their own masters and leaves fp32 masters alone.
+    update_.stochastic_rounding = context.parameters->some_weights_are_masters();
+    update_.seed = context.seed;
   }
 
   absl::Status Step(const kernels::Exec& exec, const UpdateArgs& update) override {
@@ -135,7 +145,7 @@ class Muon : public Optimizer {
       if (!spec::IsHiddenMatrix(parameter)) {
         continue;
       }
-      momenta_.push_back({piece.states[0], piece.gradient});
+      momenta_.push_back({piece.states[0], piece.gradient, BlocksOf(parameter, piece)});
       const spec::GroupOptions group = spec::ResolveGroupOptions(*context.spec, parameter.group);
       for (const spec::LogicalMatrix& matrix : parameter.matrices) {
         const int64_t first = matrix.row_offset * matrix.cols - piece.place.first_element;
@@ -152,6 +162,8 @@ class Muon : public Optimizer {
         tensor.lr_scale = group.lr_scale;
         tensor.weight_decay = group.weight_decay;
         tensor.amax = context.quant->WeightAmaxOf(piece.place.parameter);
+        tensor.index = static_cast<uint32_t>(piece.place.parameter);
+        tensor.first_element = static_cast<uint64_t>(piece.place.first_element + begin);
       }
     }
   }

@@ -1,0 +1,227 @@
+// Optimizer state on a GPU: plain or in blocks (common/formats/state_blocks.h), loaded and stored
+// by warps that each have whole blocks; and stochastic rounding.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "common/formats/state_blocks.h"
+#include "kernels/core/rng.h"
+#include "kernels/cuda/util.cuh"
+
+namespace hearth::kernels::cuda {
+
+inline constexpr int kWidth = 4;   // elements of a thread at a time: 16 bytes of f32, 8 of bf16
+inline constexpr int kUnroll = 2;  // of those in flight together
+inline constexpr int kWarp = 32;
+// A warp's turn is a run of this many elements, in kUnroll lines of kLine: a block of states of 8
+// bits is a run, one of 4 bits a line, so that a warp alone has all of it.
+inline constexpr int64_t kLine = int64_t{kWarp} * kWidth;
+inline constexpr int64_t kRun = kLine * kUnroll;
+static_assert(kRun == 256 && kLine == 128, "blocks of common/formats/state_blocks.h");
+
+// kWidth elements from `at` on; kWhole: all are there and aligned, else those from `end` on are 0.
+template <bool kWhole, typename T>
+__device__ __forceinline__ void Load(const T* from, int64_t at, int64_t end, float (&x)[kWidth]) {
+  if constexpr (kWhole) {
+    LoadFloats<kWidth>(from + at, x);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      x[i] = at + i < end ? ToFloat(from[at + i]) : 0.0F;
+    }
+  }
+}
+
+// Rounded to T; `x` becomes what was stored.
+template <bool kWhole, typename T>
+__device__ __forceinline__ void Store(T* to, int64_t at, int64_t end, float (&x)[kWidth]) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    x[i] = Rounded<T>(x[i]);
+  }
+  if constexpr (kWhole) {
+    StoreFloats(to + at, x);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      if (at + i < end) {
+        to[at + i] = FromFloat<T>(x[i]);
+      }
+    }
+  }
+}
+
+// A state in blocks, in place of the type of a plain one.
+template <formats::StateCodec kCodec>
+struct Blocks {
+  using Code = formats::StateCode<kCodec>;
+  static constexpr int kBits = formats::RowOf(kCodec).bits;
+  static constexpr int kBlock = formats::RowOf(kCodec).block;
+  static constexpr int kBytes = kWidth * kBits / 8;  // of a thread's kWidth codes
+  using Word = std::conditional_t<kBits == 8, uint32_t, uint16_t>;
+};
+template <typename T>
+struct IsBlocks : std::false_type {};
+template <formats::StateCodec kCodec>
+struct IsBlocks<Blocks<kCodec>> : std::true_type {};
+
+// The rows of a state's map; of plain states none.
+template <typename T>
+constexpr formats::StateDecades DecadesOf() {
+  if constexpr (IsBlocks<T>::value) {
+    return T::Code::Decades();
+  } else {
+    return {};
+  }
+}
+
+// A state of a tensor. `decades`, of dynamic maps alone, lie in shared memory: threads read
+// different rows at a time.
+struct StateView {
+  void* data;
+  float* scales;
+  const formats::StateDecade* decades;
+};
+
+// What a thread has of a tensor in a turn.
+using Lines = float[kUnroll][kWidth];
+
+template <bool kWhole, typename B>
+__device__ __forceinline__ uint32_t LoadCodes(const void* data, int64_t at, int64_t end) {
+  const uint8_t* bytes = static_cast<const uint8_t*>(data) + at * B::kBits / 8;
+  if constexpr (kWhole) {
+    return *reinterpret_cast<const typename B::Word*>(bytes);
+  } else {
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < B::kBytes; ++i) {
+      codes |= at + i * 8 / B::kBits < end ? uint32_t{bytes[i]} << (8 * i) : 0U;
+    }
+    return codes;
+  }
+}
+
+template <bool kWhole, typename B>
+__device__ __forceinline__ void StoreCodes(void* data, int64_t at, int64_t end, uint32_t codes) {
+  uint8_t* bytes = static_cast<uint8_t*>(data) + at * B::kBits / 8;
+  if constexpr (kWhole) {
+    *reinterpret_cast<typename B::Word*>(bytes) = static_cast<typename B::Word>(codes);
+  } else {
+#pragma unroll
+    for (int i = 0; i < B::kBytes; ++i) {
+      if (at + i * 8 / B::kBits < end) {
+        bytes[i] = static_cast<uint8_t>(codes >> (8 * i));
+      }
+    }
+  }
+}
+
+// A thread's elements of the state, from `at` on in its first line.
+template <bool kWhole, typename M>
+__device__ __forceinline__ void LoadState(const StateView& view,
+                                          int64_t at,
+                                          int64_t end,
+                                          Lines& x) {
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int64_t line = at + u * kLine;
+    if constexpr (IsBlocks<M>::value) {
+      const uint32_t codes = LoadCodes<kWhole, M>(view.data, line, end);
+      const float scale = kWhole || line < end ? view.scales[line / M::kBlock] : 0.0F;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const uint32_t code = codes >> (i * M::kBits) & ((1U << M::kBits) - 1);
+        // Behind the end a map without a zero would give a value that counts for the largest.
+        const bool there = kWhole || line + i < end;
+        x[u][i] = there ? __fmul_rn(M::Code::Decode(code, view.decades), scale) : 0.0F;
+      }
+    } else {
+      Load<kWhole>(static_cast<const M*>(view.data), line, end, x[u]);
+    }
+  }
+}
+
+// The lines [kFirst, kFirst + kCount), which are a block.
+template <bool kWhole, typename B, int kFirst, int kCount>
+__device__ __forceinline__ void StoreBlock(const StateView& view,
+                                           int64_t at,
+                                           int64_t end,
+                                           const Lines& x) {
+  float largest = 0.0F;
+#pragma unroll
+  for (int u = kFirst; u < kFirst + kCount; ++u) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      largest = MaxNan(largest, kWhole || at + u * kLine + i < end ? fabsf(x[u][i]) : 0.0F);
+    }
+  }
+  largest = WarpMax(largest);
+  // Below it 1 / largest would be infinite, and 0 times that NaN.
+  const bool zeros = largest < formats::kLeastStateScale;
+  const float inverse = zeros ? 0.0F : __fdiv_rn(1.0F, largest);
+#pragma unroll
+  for (int u = kFirst; u < kFirst + kCount; ++u) {
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const bool there = kWhole || at + u * kLine + i < end;
+      const uint32_t code = B::Code::Encode(__fmul_rn(x[u][i], inverse), view.decades);
+      codes |= there ? code << (i * B::kBits) : 0U;
+    }
+    StoreCodes<kWhole, B>(view.data, at + u * kLine, end, codes);
+  }
+  const int64_t first = at + kFirst * kLine;
+  if (threadIdx.x % kWarp == 0 && first < end) {
+    view.scales[first / B::kBlock] = zeros ? 0.0F : largest;
+  }
+}
+
+template <bool kWhole, typename M>
+__device__ __forceinline__ void StoreState(const StateView& view,
+                                           int64_t at,
+                                           int64_t end,
+                                           Lines& x) {
+  if constexpr (!IsBlocks<M>::value) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      Store<kWhole>(static_cast<M*>(view.data), at + u * kLine, end, x[u]);
+    }
+  } else if constexpr (M::kBlock == kRun) {
+    StoreBlock<kWhole, M, 0, kUnroll>(view, at, end, x);
+  } else {
+    static_assert(M::kBlock == kLine && kUnroll == 2);
+    StoreBlock<kWhole, M, 0, 1>(view, at, end, x);
+    StoreBlock<kWhole, M, 1, 1>(view, at, end, x);
+  }
+}
+
+// As EncodeBf16Stochastic (common/formats/codecs.h), widened again.
+__device__ __forceinline__ float RoundStochastic(float x, uint32_t word) {
+  const uint32_t bits = __float_as_uint(x);
+  // Adding noise below the kept bits carries into them with the probability of the cut-off part.
+  // Infinity and NaN would become other numbers, so they take the plain path.
+  const bool finite = (bits & 0x7F800000) != 0x7F800000;
+  return finite ? __uint_as_float((bits + (word & 0xFFFF)) & 0xFFFF0000) : Rounded<Bf16>(x);
+}
+
+// The four elements of a block of random words (RngBlock).
+__device__ __forceinline__ void RoundStochastic(const RngKey& key,
+                                                uint64_t block,
+                                                float (&x)[kWidth]) {
+  static_assert(kWidth == 4);
+  const std::array<uint32_t, 4> words = RngBlock(key, block);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    x[i] = RoundStochastic(x[i], words[i]);
+  }
+}
+
+// Whether `view` can be read kWidth elements at a time; true for none.
+inline bool IsAlignedForLines(const TensorView& view) {
+  const size_t bytes = kWidth * static_cast<size_t>(DTypeBits(view.dtype)) / 8;
+  return reinterpret_cast<uintptr_t>(view.data) % bytes == 0;
+}
+
+}  // namespace hearth::kernels::cuda
