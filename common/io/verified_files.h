@@ -30,8 +30,8 @@ std::string VerifiedFilesFolder();
 // Thread-safe.
 class FileVerifier {
  public:
-  // `folder`: as above, made if absent; "" = nothing is kept. `threads`, >= 1: of a call; they share
-  // out files, and chunks of files where the checksum allows that.
+  // `folder`: as above, made if absent; "" = nothing is kept. `threads`, >= 1: of a call; they
+  // share out files, and chunks of files where the checksum allows that.
   FileVerifier(std::string folder,
                int threads,
                Env& env = Env::Real(),

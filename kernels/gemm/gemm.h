@@ -28,9 +28,9 @@ namespace hearth::kernels {
 // be one all the same, on either side alone. Extents as FP8's, K a multiple of 32, a and b
 // contiguous and aligned to 16 bytes. Native if both have one layout, on GPUs that have the units
 // and for which ChooseBlockGemms (gemm_probe.h) found them right (an error is then marked,
-// gemm/native_error.h); else emulated: both operands become bf16 in the workspace (exact for NVFP4),
-// one bf16 product with fp32 sums and the tensors' scales in its alpha, so that only the order of
-// the sums differs. GemmPathOf tells which.
+// gemm/native_error.h); else emulated: both operands become bf16 in the workspace (exact for
+// NVFP4), one bf16 product with fp32 sums and the tensors' scales in its alpha, so that only the
+// order of the sums differs. GemmPathOf tells which.
 //   addend  : optional, what beta multiplies instead of c, which is then not read: c's shape, dtype
 //             and leading dimension; may alias a or b, not c
 //   batch   : so many products at once. The views are of the first; the matrices of the others lie

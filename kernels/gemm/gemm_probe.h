@@ -26,9 +26,9 @@ std::vector<GemmProbe> ProbeGemms(const Exec& exec);
 // Which block-scaled products exec's context computes natively from now on, and why. Compute
 // capability 10.x and 12.x are tried by real products against the reference: a format is emulated
 // if any of its products fails or is wrong, and `why` says so. Before this call everything is
-// emulated. On 12.x plain FP8 goes the block-scaled way too, if it is right. `allow_native` = false:
-// emulate everything. A choice for each layout of blocks, then one for plain FP8. Allocates and waits for
-// the stream; before any graph is recorded. Empty on the CPU.
+// emulated. On 12.x plain FP8 goes the block-scaled way too, if it is right. `allow_native` =
+// false: emulate everything. A choice for each layout of blocks, then one for plain FP8. Allocates
+// and waits for the stream; before any graph is recorded. Empty on the CPU.
 struct BlockGemmChoice {
   formats::UnitProducts products;
   bool native = false;
