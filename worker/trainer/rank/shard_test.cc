@@ -24,7 +24,9 @@
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/checkpoint/shards.h"
+#include "worker/trainer/comm/collective.h"
 #include "worker/trainer/rank/state.h"
+#include "worker/trainer/step/exchange.h"
 
 namespace hearth::trainer {
 namespace {
@@ -53,7 +55,7 @@ std::unique_ptr<Engine> MakeEngine(const v1::JobSpec& spec, int rank, int ranks)
 }
 
 // One update of every piece with gradients that depend on the element alone.
-void Update(Engine& engine, int64_t step) {
+void Update(Engine& engine, int64_t step, WholeGradients* whole = nullptr) {
   const ParameterStore& p = engine.parameters();
   for (int i = 0; i < p.size(); ++i) {
     float* gradient = p.gradient(i).as<float>();
@@ -68,6 +70,7 @@ void Update(Engine& engine, int64_t step) {
   UpdateArgs args;
   args.inputs = engine.step_inputs();
   args.grad_scale = &scale;
+  args.whole = whole;
   ASSERT_TRUE(engine.optimizer().Step(engine.exec(), args).ok());
 }
 
@@ -130,33 +133,52 @@ TEST_P(ShardTest, Initialise_EveryRank_HasTheWholeWeights) {
   }
 }
 
-// ---- Formats of optimizer state, each with masters and without.
+// ---- Formats of optimizer state, of each optimizer that keeps its state so, with masters and
+// without.
 
-class StateFormatTest : public testing::TestWithParam<std::tuple<std::string_view, const char*>> {
- protected:
-  // Matrices of 4096 elements and more, so that formats in blocks take them.
-  v1::JobSpec Wide(v1::JobSpec spec) const {
-    spec.mutable_model()->set_hidden(64);
-    spec.mutable_model()->set_head_dim(16);
-    spec.mutable_model()->set_ffn_hidden(96);
-    spec.mutable_optimizer()->set_state(std::string(std::get<0>(GetParam())));
-    spec.mutable_optimizer()->set_master(std::get<1>(GetParam()));
-    return spec;
-  }
-  TempDir dir_;
+struct StateCase {
+  std::string_view optimizer;
+  std::string_view state;
+  const char* master;
 };
 
-std::vector<std::string_view> StateFormatNames() {
-  std::vector<std::string_view> names;
-  for (const spec::StateFormatRow& row : spec::StateFormatRows()) {
-    names.push_back(row.name);
-  }
-  return names;
+void PrintTo(const StateCase& row, std::ostream* out) {
+  *out << row.optimizer << ", state " << row.state << ", master " << row.master;
 }
-INSTANTIATE_TEST_SUITE_P(Formats,
-                         StateFormatTest,
-                         testing::Combine(testing::ValuesIn(StateFormatNames()),
-                                          testing::Values("fp32", "none")));
+
+std::vector<StateCase> StateCases() {
+  std::vector<StateCase> cases;
+  for (const spec::OptimizerRow& optimizer : spec::Optimizers()) {
+    for (const spec::StateFormatRow& format : spec::StateFormatRows()) {
+      const bool keeps = std::all_of(
+          optimizer.states.begin(), optimizer.states.end(),
+          [&](const spec::StateSpec& state) { return state.narrow && format.Keeps(state.kind); });
+      for (const char* const master : {"fp32", "none"}) {
+        if (keeps) {
+          cases.push_back({optimizer.name, format.name, master});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+// Matrices of 4096 elements and more, so that formats in blocks take them.
+v1::JobSpec Wide(v1::JobSpec spec, const StateCase& row) {
+  spec = WithOptimizer(std::move(spec), row.optimizer);
+  spec.mutable_model()->set_hidden(64);
+  spec.mutable_model()->set_head_dim(16);
+  spec.mutable_model()->set_ffn_hidden(96);
+  spec.mutable_optimizer()->set_state(std::string(row.state));
+  spec.mutable_optimizer()->set_master(row.master);
+  return spec;
+}
+
+class StateFormatTest : public testing::TestWithParam<StateCase> {
+ protected:
+  TempDir dir_;
+};
+INSTANTIATE_TEST_SUITE_P(Formats, StateFormatTest, testing::ValuesIn(StateCases()));
 
 // Bytes of what one piece has, as its rows say.
 int64_t StateBytes(const ParameterStore& p, const StorePiece& piece) {
@@ -168,8 +190,26 @@ int64_t StateBytes(const ParameterStore& p, const StorePiece& piece) {
   return bytes;
 }
 
+// After two updates a rank has in its pieces what the whole has there, bit for bit.
+void ExpectPiecesOfTheWhole(const ParameterStore& p, const std::vector<StorePiece>& tensors) {
+  for (const StorePiece& piece : p.pieces()) {
+    const auto i = static_cast<size_t>(piece.place.parameter);
+    const int64_t first = piece.place.first_element;
+    EXPECT_TRUE(SameBits(piece.master.as<float>(), tensors[i].master.as<float>() + first,
+                         piece.place.elements))
+        << p.table()[i].name;
+    for (size_t k = 0; k < piece.states.size(); ++k) {
+      const spec::ParameterState& state = p.table()[i].states[k];
+      const auto* const from =
+          tensors[i].states[k].as<uint8_t>() + DTypeBytes(state.dtype, state.Count(first));
+      EXPECT_EQ(std::memcmp(piece.states[k].data, from, piece.states[k].bytes()), 0)
+          << p.table()[i].name << " " << state.TensorName();
+    }
+  }
+}
+
 TEST_P(StateFormatTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole_AndPlansCountThem) {
-  const v1::JobSpec spec = Wide(ShardedJob(dir_.path(), "bf16", 1));
+  const v1::JobSpec spec = Wide(ShardedJob(dir_.path(), "bf16", 1), GetParam());
   const std::unique_ptr<Engine> whole = MakeEngine(spec, 0, 1);
   Update(*whole, 1);
   Update(*whole, 2);
@@ -185,24 +225,23 @@ TEST_P(StateFormatTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole_AndPlansCount
   const bool no_masters = spec.optimizer().master() == "none";
   EXPECT_EQ(whole->plan().ClassBytes(spec::BufferClass::kMasters) == 0, no_masters);
   for (const int ranks : {2, 4}) {
+    // Ranks at the same time: some optimizers exchange whole gradients.
+    const std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(ranks);
+    std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
-      const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks);
-      Update(*engine, 1);
-      Update(*engine, 2);
-      const ParameterStore& p = engine->parameters();
-      for (const StorePiece& piece : p.pieces()) {
-        const auto i = static_cast<size_t>(piece.place.parameter);
-        const int64_t first = piece.place.first_element;
-        EXPECT_TRUE(SameBits(piece.master.as<float>(), tensors[i].master.as<float>() + first,
-                             piece.place.elements));
-        for (size_t k = 0; k < piece.states.size(); ++k) {
-          const spec::ParameterState& state = p.table()[i].states[k];
-          const auto* const from =
-              tensors[i].states[k].as<uint8_t>() + DTypeBytes(state.dtype, state.Count(first));
-          EXPECT_EQ(std::memcmp(piece.states[k].data, from, piece.states[k].bytes()), 0)
-              << p.table()[i].name << " " << state.TensorName() << " of rank " << rank;
-        }
-      }
+      threads.emplace_back([&, rank] {
+        SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << ranks);
+        const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks);
+        const auto exchange = GradientExchange::New(*engine, *comms[static_cast<size_t>(rank)],
+                                                    Exchanged::kGradients);
+        ASSERT_TRUE(exchange.ok()) << exchange.status();
+        Update(*engine, 1, exchange->get());
+        Update(*engine, 2, exchange->get());
+        ExpectPiecesOfTheWhole(engine->parameters(), tensors);
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
     }
   }
 }
@@ -503,30 +542,21 @@ TEST_F(ShardedRunTest, FourRanks_ResumedByAnyNumber_FollowTheCurveOfOne) {
   }
 }
 
-class StateFormatRunTest
-    : public ShardedRunTest,
-      public testing::WithParamInterface<std::tuple<std::string_view, const char*>> {
+class StateFormatRunTest : public ShardedRunTest, public testing::WithParamInterface<StateCase> {
  protected:
-  v1::JobSpec Formatted(const char* shard_optimizer, std::string_view state, const char* master) {
+  v1::JobSpec Formatted(const char* shard_optimizer, const StateCase& row) {
     v1::JobSpec spec = Job(shard_optimizer);
     spec.mutable_precision()->set_recipe("bf16");
-    spec.mutable_model()->set_hidden(64);
-    spec.mutable_model()->set_head_dim(16);
-    spec.mutable_model()->set_ffn_hidden(96);
-    spec.mutable_optimizer()->set_state(std::string(state));
-    spec.mutable_optimizer()->set_master(master);
-    return spec;
+    return Wide(std::move(spec), row);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Formats,
-                         StateFormatRunTest,
-                         testing::Combine(testing::ValuesIn(StateFormatNames()),
-                                          testing::Values("fp32", "none")));
+INSTANTIATE_TEST_SUITE_P(Formats, StateFormatRunTest, testing::ValuesIn(StateCases()));
 
 TEST_P(StateFormatRunTest, Training_FollowsFp32_AndResumesExactly_OnAnyNumberOfRanks) {
-  const auto& [state, master] = GetParam();
-  const v1::JobSpec spec = Formatted("on", state, master);
-  const Gang plain = Run(Formatted("off", "fp32", "fp32"), 1, "plain", 1, nullptr);
+  const std::string_view state = GetParam().state;
+  const v1::JobSpec spec = Formatted("on", GetParam());
+  const Gang plain =
+      Run(Formatted("off", {GetParam().optimizer, "fp32", "fp32"}), 1, "plain", 1, nullptr);
   const Gang two = Run(spec, 2, "two", 1, nullptr);
   const FakeLink& leader = *two.links[0];
   ASSERT_EQ(leader.steps.size(), 12U);

@@ -102,7 +102,16 @@ TEST(StepWatch, Await_AllocatesNothing) {
 
 TEST(MuonAllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   TempDir dir;
-  ExpectNoAllocations(WithMuon(SmallJob(dir.path())), 1);
+  v1::JobSpec spec = WithMuon(SmallJob(dir.path()));
+  ExpectNoAllocations(spec, 1);
+  // A momentum in blocks, weights without masters, and long matrices.
+  spec.mutable_precision()->set_recipe("bf16");
+  spec.mutable_model()->set_hidden(64);
+  spec.mutable_model()->set_head_dim(16);
+  spec.mutable_model()->set_ffn_hidden(160);
+  spec.mutable_optimizer()->set_state("int8");
+  spec.mutable_optimizer()->set_master("none");
+  ExpectNoAllocations(spec, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families,
