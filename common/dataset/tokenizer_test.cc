@@ -47,7 +47,7 @@ TEST(OpenTokenizer, EveryRecordedKind_IsOpenedFromItsFile) {
       continue;
     }
     const TokenizerInfo info = {row.kind, std::string(row.file), 257, 256};
-    const absl::Status status = OpenTokenizer(info, dir.path().string()).status();
+    const absl::Status status = OpenTokenizer(info, dir.path()).status();
     if (!info.known()) {
       EXPECT_TRUE(absl::IsFailedPrecondition(status)) << row.name << ": " << status;
     } else if (row.file.empty()) {

@@ -8,6 +8,7 @@
 #include "common/dataset/dataset_writer.h"
 #include "common/dataset/tokenizer.h"
 #include "common/spec/resolve/resolve.h"
+#include "common/tokenizer/tokenizer_kind.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
@@ -27,11 +28,12 @@ class CompleteSpecTest : public ::testing::Test {
     dataset::DatasetWriter::Options options;
     options.info.name = name;
     options.info.split = "all";
-    options.info.tokenizer = {tokenizer, tokenizer == "bytes" ? "" : "tokenizer.model", 257, 256};
+    const tokenizer::TokenizerKindRow& kind = *tokenizer::FindTokenizerKind(tokenizer);
+    options.info.tokenizer = {kind.kind, std::string(kind.file), 257, 256};
     options.info.vocab = 257;
     options.info.eos = 256;
-    if (tokenizer != "bytes") {
-      options.tokenizer_files["tokenizer.model"] = "a model";
+    if (!kind.file.empty()) {
+      options.tokenizer_files[std::string(kind.file)] = "a model";
     }
     auto writer = dataset::DatasetWriter::Create(Path(name), options);
     EXPECT_TRUE(writer.ok()) << writer.status();

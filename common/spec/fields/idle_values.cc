@@ -106,7 +106,7 @@ void CheckPlainSteps(const Submitted& job, Checker& check) {
   }
   const v1::PrecisionSpec& precision = job.resolved.precision();
   const PrecisionPlan plan = PhasesOf(job);
-  if (precision.warmup_steps() > 0 && plan.delayed && precision.warmup_steps() == 1) {
+  if (precision.warmup_steps() == 1 && job.recipe->delayed()) {
     check.Add("precision.warmup_steps",
               Text("1 changes nothing: the first step of ", job.recipe->name,
                    " always runs in BF16, as its scales come from the step before"));

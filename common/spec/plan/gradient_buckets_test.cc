@@ -181,7 +181,7 @@ TEST_F(SmallModel, TensorOffsets_EachUnit_StartsAtAWholePartOfEveryShard) {
 TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
   constexpr int kShards = 3;
   const OptimizerRow row = {
-      "mixed", "", {{"all"}, {"matrices", DType::kF32, [](const Parameter& p) {
+      "mixed", "", "", {{"all"}, {"matrices", DType::kF32, [](const Parameter& p) {
                                 return p.group == ParameterGroup::kMatrix;
                               }}}};
   for (Parameter& p : table_) {
