@@ -220,7 +220,8 @@ std::optional<MatrixFormat> UnitsFor(const Recipe& recipe, int compute) {
 }
 
 int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size) {
-  return device == "cuda" ? memory_bytes - OverheadBytes(world_size) : memory_bytes;
+  return device == "cuda" ? memory_bytes - OverheadBytes(world_size) - kOverheadMarginBytes
+                          : memory_bytes;
 }
 
 int64_t PlannableBytesNow(int64_t total, int64_t free, int world_size) {

@@ -88,15 +88,19 @@ constexpr int64_t OverheadBytes(int world_size) {
   return kProcessOverheadBytes + (world_size > 1 ? kNcclOverheadBytes : 0);
 }
 
-// How much of a device's total memory (bytes) a plan may take: all but OverheadBytes on "cuda", all
-// on "cpu". May be negative.
+// What other GPUs, drivers and versions of the libraries may take beyond the figures above, bytes:
+// a GPU that runs full ends the job, a plan that is this much too careful costs nothing.
+inline constexpr int64_t kOverheadMarginBytes = 240'000'000;
+
+// How much of a device's total memory (bytes) a plan may take: all but OverheadBytes and the margin
+// on "cuda", all on "cpu". May be negative.
 int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size);
 
-// The same for a process that has opened a GPU of `total` bytes and finds `free` of them free: of a
-// GPU that it has to itself exactly what PlannableBytes promises, so that a plan that fits there is
-// never refused here. What is in use then is its own context, a part of kProcessOverheadBytes.
-// Where more than that is in use, others hold memory too: how much of it is the context cannot be
-// told, so all of OverheadBytes stays free.
+// The same for a process that has opened a GPU of `total` bytes and finds `free` of them free. If
+// the GPU is its own, exactly what PlannableBytes promises, so that a plan that fits is never
+// refused here; what is in use then is its own context, a part of kProcessOverheadBytes. If more
+// than that is in use, others hold memory too: as nobody can tell how much of it is the context,
+// all of the overhead stays free.
 int64_t PlannableBytesNow(int64_t total, int64_t free, int world_size);
 
 }  // namespace hearth::spec

@@ -29,10 +29,11 @@ const std::vector<spec::OptimizerRow>& Rows() {
   constexpr auto kBF16 = spec::DType::kBF16;
   constexpr auto kF32 = spec::DType::kF32;
   static const auto& rows = *new std::vector<spec::OptimizerRow>{
-      {"adamw", "fp32", {{"exp_avg"}, {"exp_avg_sq"}}},
-      {"adamw", "bf16", {{"exp_avg", kBF16}, {"exp_avg_sq", kBF16}}},
+      {"adamw", "fp32", "", {{"exp_avg"}, {"exp_avg_sq"}}},
+      {"adamw", "bf16", "", {{"exp_avg", kBF16}, {"exp_avg_sq", kBF16}}},
       {"adamw",
        "mixed",
+       "",
        {{"exp_avg", kBF16, &IsMatrix}, {"exp_avg", kF32, &IsNoMatrix}, {"exp_avg_sq", kF32}}}};
   return rows;
 }

@@ -26,7 +26,8 @@ absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenGeneratingModel(
     return Annotate(recipe.status(), "--weights");
   }
   GeneratorOptions generator = options.generator;
-  generator.recipe = (*recipe)->name;
+  model->recipe = *recipe;
+  generator.recipe = model->recipe->name;
   generator.threads = ThreadsOrAll(options.threads);
   generator.cuda = model->cuda.get();
   HEARTH_ASSIGN_OR_RETURN(model->generator, Generator::Create(generator));

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/io/env.h"
+#include "common/spec/recipe/recipe.h"
 #include "common/weights/model_files.h"
 #include "kernels/cuda/context.h"
 #include "worker/trainer/generate/generator.h"
@@ -23,6 +24,7 @@ struct GeneratingModelOptions {
 struct GeneratingModel {
   std::unique_ptr<kernels::CudaContext> cuda;  // outlives the generator; null: the CPU
   std::unique_ptr<Generator> generator;
+  const spec::Recipe* recipe = nullptr;  // of the weights; a row
 };
 
 // Weights are zero. Errors: those of OpenGpu and Generator::Create; kInvalidArgument: no such

@@ -77,14 +77,14 @@ void Report(const SampleBenchOptions& options,
   const double pass_s = MedianOf(decode) / passes;
   // A pass reads the keys and values of what is there: the mean over the passes.
   const int64_t mean_length = options.prompt + options.tokens / 2;
-  const int64_t element = spec::DTypeBytes(spec::FindRecipe(model.recipe)->parameters.storage, 1);
+  const int64_t element = spec::DTypeBytes(model.recipe->parameters.storage, 1);
   const auto bytes = static_cast<double>(spec::DecodeBytes(plan, mean_length, element));
   const auto batch = static_cast<double>(plan.batch);
   nlohmann::json out = {
       {"job", name},
       {"commit", std::string(GitCommit())},
       {"device", model.cuda == nullptr ? "cpu" : model.cuda->gpu().name},
-      {"weights", model.recipe},
+      {"weights", std::string(model.recipe->name)},
       {"parameters", spec::CountParameters(generator.shape())},
       {"batch", plan.batch},
       {"prompt", options.prompt},
