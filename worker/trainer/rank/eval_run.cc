@@ -17,11 +17,11 @@
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/controls.h"
 #include "worker/trainer/rank/folder_evaluation.h"
 #include "worker/trainer/rank/rank_context.h"
 #include "worker/trainer/rank/step_report.h"
-#include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
 namespace {
