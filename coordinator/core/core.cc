@@ -128,7 +128,7 @@ struct CoreAssembly {
   CheckpointFolders folders{turn, workers, jobs, liveness};
   JobStates states{turn, jobs, rendezvous, folders};
   Inspections inspections{turn, workers, jobs, liveness, states, plan};
-  Checkpoints checkpoints{turn, gangs, rendezvous, folders, states, plan};
+  Checkpoints checkpoints{turn, gangs, rendezvous, folders, jobs, states, plan};
   KeyValues key_values{turn, workers, jobs, rendezvous, states};
 
   Recoveries recoveries{turn, workers, jobs, states};
@@ -157,7 +157,7 @@ struct CoreAssembly {
   WorkerCommands worker_commands{turn, workers, views, plan};
   LossDeclaration declaration{turn, workers, liveness, silent, isolation, views, plan};
   TokenCommands token_commands{turn, tokens};
-  Ticks ticks{turn,       jobs,  silent, folders,        deadlines,
+  Ticks ticks{turn,       jobs,  silent, folders,        checkpoints, deadlines,
               stragglers, views, calls,  token_commands, placement};
 
   const CommandParts command_parts{

@@ -43,6 +43,8 @@ struct CreateJob {
   // UNAVAILABLE, to be sent again.
   bool answered = false;
   std::string owner;  // the user who submits it; empty = nobody who is known
+  // An operator submits it: evaluate.job must be a job of theirs.
+  bool own_jobs_only = false;
 };
 struct FieldOverride {
   std::string field;  // "train.steps"

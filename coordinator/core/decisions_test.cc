@@ -69,6 +69,32 @@ TEST(Reports, Evaluations_AreEventsAndTheNewestStayInSight) {
   }
 }
 
+// Texts are kept in the history with their step, and the newest with the job.
+TEST(Reports, Samples_StayWithTheJobUntilNewerOnesCome) {
+  Harness h;
+  h.Running(1);
+  const auto write = [&h](int64_t step, const std::string& text) {
+    v1::TaskReport report = h.Next("job", 0);
+    report.mutable_step()->set_step(step);
+    v1::SampleText& sample = *report.mutable_step()->add_samples();
+    sample.set_step(step);
+    sample.set_prompt("Once");
+    sample.set_text(text);
+    h.Report("job", 0, report);
+  };
+  write(7, " upon");
+  EXPECT_EQ(h.history.back().step().samples(0).text(), " upon");
+  h.Step("job", 8);
+  EXPECT_TRUE(h.history.back().step().samples().empty());
+  ASSERT_EQ(h.Job("job").last_report().samples_size(), 1);
+  EXPECT_EQ(h.Job("job").last_report().samples(0).step(), 7);
+  write(9, " more");
+  ASSERT_EQ(h.Job("job").last_report().samples_size(), 1);
+  EXPECT_EQ(h.Job("job").last_report().samples(0).text(), " more");
+  h.Restart();
+  EXPECT_EQ(h.Job("job").last_report().samples(0).text(), " more") << "stored";
+}
+
 // What a trial before the first step has found is the job's, and every later trainer is told.
 TEST(Reports, Trial_IsKeptWithTheJobAndGivenToItsNextGang) {
   Harness h;

@@ -205,6 +205,110 @@ TEST_F(EvaluationTest, CoordinatorRestarts_TheRunGoesOn) {
   EXPECT_EQ(LossOf(1), 3.25);
 }
 
+// Jobs whose checkpoints are pruned while they are to be evaluated.
+class HeldCheckpointsTest : public EvaluationTest {
+ protected:
+  // "long" runs on "a" with checkpoints of steps 2 and 4, all that it may keep; "eval" waits for a
+  // worker.
+  HeldCheckpointsTest() {
+    CreateJob create;
+    create.job_id = "long";
+    create.paths_checked = true;
+    create.spec.mutable_train()->set_steps(100);
+    create.spec.mutable_checkpoint()->set_keep_last(2);
+    h_.Do(create);
+    h_.Tick();
+    Save(2);
+    Save(4);
+    EXPECT_TRUE(h_.Do(EvalOf("long")).reply->status.ok());
+    h_.Tick();
+    EXPECT_EQ(h_.State("eval"), v1::JOB_STATE_QUEUED);
+  }
+  void Save(int64_t step) {
+    h_.Step("long", step);
+    h_.Checkpoint("long", step);
+  }
+  std::vector<int64_t> Recorded() {
+    std::vector<int64_t> steps;
+    for (const v1::Checkpoint& checkpoint : h_.core->FindJob("long")->checkpoints()) {
+      steps.push_back(checkpoint.step());
+    }
+    return steps;
+  }
+};
+
+TEST_F(HeldCheckpointsTest, Prune_KeepsWhatIsToBeEvaluated_UntilItIs) {
+  Save(6);
+  Save(8);
+  EXPECT_THAT(Recorded(), ElementsAre(8, 6, 4, 2));
+  h_.Connect("b");
+  h_.Tick();
+  v1::TaskReport report = h_.Next("eval", 0);
+  report.mutable_run_info();
+  h_.Report("eval", 0, report);
+  Result(1, 3.5);
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(8, 6, 4)) << "step 2 is evaluated";
+  Save(10);
+  EXPECT_THAT(Recorded(), ElementsAre(10, 8, 4));
+  Result(2, 3.25);
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(10, 8));
+}
+
+TEST_F(HeldCheckpointsTest, Prune_DropsThemWhenTheEvaluationIsCancelled) {
+  Save(6);
+  Save(8);
+  h_.Cancel("eval");
+  ASSERT_EQ(h_.State("eval"), v1::JOB_STATE_CANCELLED);
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(8, 6));
+  EXPECT_EQ(h_.events.back().message(),
+            "2 beyond checkpoint.keep_last dropped: no job is to evaluate them any more");
+}
+
+TEST_F(HeldCheckpointsTest, Prune_AfterARestartOfTheCoordinator_DropsThemToo) {
+  Save(6);
+  Save(8);
+  h_.Restart();
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(8, 6, 4, 2)) << "still awaited";
+  h_.Cancel("eval");
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(8, 6));
+}
+
+TEST_F(EvaluationTest, Create_OfAnothersJob_IsForAdminsAndItsOwner) {
+  CreateJob theirs;
+  theirs.job_id = "theirs";
+  theirs.owner = "bob";
+  theirs.paths_checked = true;
+  theirs.spec.mutable_train()->set_steps(6);
+  h_.Do(theirs);
+  h_.Tick();
+  h_.Step("theirs", 2);
+  h_.Checkpoint("theirs", 2);
+  CreateJob create = EvalOf("theirs");
+  create.owner = "ada";
+  create.own_jobs_only = true;
+  const absl::Status refused = h_.Do(create).reply->status;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(refused.message(),
+            "evaluate.job: job theirs belongs to bob; an operator may evaluate their own jobs "
+            "only");
+  EXPECT_EQ(h_.core->FindJob("eval"), nullptr);
+  create.spec.mutable_evaluate()->set_job("run");
+  EXPECT_EQ(h_.Do(create).reply->status.code(), absl::StatusCode::kPermissionDenied)
+      << "a job from before there were users";
+  create.spec.mutable_evaluate()->set_job("theirs");
+  create.owner = "bob";
+  EXPECT_TRUE(h_.Do(create).reply->status.ok());
+  create.job_id = "of-an-admin";
+  create.owner = "ada";
+  create.own_jobs_only = false;
+  EXPECT_TRUE(h_.Do(create).reply->status.ok());
+}
+
 TEST_F(EvaluationTest, ModelFolders_RunWhereverThereIsAWorker) {
   CreateJob create = EvalOf("");
   create.spec.mutable_evaluate()->clear_job();

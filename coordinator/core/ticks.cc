@@ -24,6 +24,7 @@ void Ticks::Pass(const Tick& /*tick*/) {
   // it hands out what all of these have freed.
   last_ = turn_.mono();
   silent_.Check();
+  checkpoints_.Check();
   folders_.AskForListings();
   deadlines_.Check();
   stragglers_.Check();

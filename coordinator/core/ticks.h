@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "coordinator/core/folders/checkpoint_folders.h"
+#include "coordinator/core/folders/checkpoints.h"
 #include "coordinator/core/gangs/deadlines.h"
 #include "coordinator/core/gangs/stragglers.h"
 #include "coordinator/core/identity/token_commands.h"
@@ -25,6 +26,7 @@ class Ticks {
         const Jobs& jobs,
         SilentWorkers& silent,
         CheckpointFolders& folders,
+        Checkpoints& checkpoints,
         Deadlines& deadlines,
         Stragglers& stragglers,
         WorkerViews& views,
@@ -35,6 +37,7 @@ class Ticks {
         jobs_(jobs),
         silent_(silent),
         folders_(folders),
+        checkpoints_(checkpoints),
         deadlines_(deadlines),
         stragglers_(stragglers),
         views_(views),
@@ -55,6 +58,7 @@ class Ticks {
   const Jobs& jobs_;
   SilentWorkers& silent_;
   CheckpointFolders& folders_;
+  Checkpoints& checkpoints_;
   Deadlines& deadlines_;
   Stragglers& stragglers_;
   WorkerViews& views_;

@@ -78,6 +78,7 @@ Json Summary(const v1::Job& job) {
               {"reason_code", job.reason_code()},
               {"epoch", job.epoch()},
               {"restarts", job.restarts()},
+              {"unit", std::string(spec::StepUnit(job.spec()))},
               {"step", job.step()},
               {"steps", spec::TotalSteps(job)},
               {"create_time", Time(job.has_create_time(), job.create_time())},
@@ -111,6 +112,19 @@ Json Summary(const v1::Job& job) {
     out["evaluations"].push_back(text);
   }
   return out;
+}
+
+// The newest texts of train.samples.
+Json Samples(const v1::StepReport& last) {
+  Json samples = Json::array();
+  for (const v1::SampleText& sample : last.samples()) {
+    samples.push_back({{"step", sample.step()},
+                       {"prompt", sample.prompt()},
+                       {"text", sample.text()},
+                       {"tokens", sample.tokens()},
+                       {"end", std::string(spec::TextEndName(sample.end()))}});
+  }
+  return samples;
 }
 
 metrics::HttpResponse Jobs(const View& view) {
@@ -170,6 +184,7 @@ metrics::HttpResponse OneJob(const v1::JobRecord& record) {
     return Error(500, absl::StrCat("cannot print job ", job.job_id(), " as JSON"));
   }
   Json out = Summary(job);
+  out["samples"] = Samples(job.last_report());
   out["plan"] = Plan(record);
   out["job"] = std::move(whole);
   return Answer(200, out);

@@ -132,6 +132,31 @@ TEST_F(ApiTest, Job_TextOfUsers_ComesBackAsItIs) {
   EXPECT_EQ(answer["job"]["spec"]["name"], nasty);
 }
 
+TEST_F(ApiTest, Job_Samples_AreInTheJobsOwnAnswer) {
+  Effects effects;
+  v1::Job& job = NewJob(effects, "a", 1);
+  v1::SampleText& sample = *job.mutable_last_report()->add_samples();
+  sample.set_step(20);
+  sample.set_prompt("Once");
+  sample.set_text(" upon\n<b>");
+  sample.set_tokens(3);
+  sample.set_end(v1::TEXT_END_STOP);
+  view_.Apply({&effects, 1});
+  EXPECT_EQ(Ask("jobs/a")["samples"], Json::parse(R"([{"step": 20, "prompt": "Once",
+      "text": " upon\n<b>", "tokens": 3, "end": "stop"}])"));
+  EXPECT_FALSE(Ask("jobs")["jobs"][0].contains("samples")) << "the list is of bounded size";
+}
+
+TEST_F(ApiTest, Job_Unit_IsWhatItsStepsAre) {
+  Effects effects;
+  NewJob(effects, "a", 1);
+  v1::Job& eval = NewJob(effects, "b", 2);
+  eval.mutable_spec()->set_task("eval");
+  view_.Apply({&effects, 1});
+  EXPECT_EQ(Ask("jobs/a")["unit"], "step");
+  EXPECT_EQ(Ask("jobs/b")["unit"], "model");
+}
+
 TEST_F(ApiTest, Job_Plan_StandsBesideWhatIsMeasured) {
   Effects effects;
   NewJob(effects, "a", 1);

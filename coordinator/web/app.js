@@ -203,7 +203,7 @@ function showJobs(answer, chosen) {
     const progress = element("progress");
     progress.max = Math.max(1, job.steps);
     progress.value = job.step;
-    progress.setAttribute("aria-label", `${job.job_id}: step ${job.step} of ${job.steps}`);
+    progress.setAttribute("aria-label", `${job.job_id}: ${job.unit} ${job.step} of ${job.steps}`);
     const steps = element("td");
     steps.append(progress, ` ${job.step}/${job.steps}`);
     const live = job.state === "running";
@@ -278,6 +278,18 @@ function ofPlan(measured, planned, write) {
   return `${write(measured)} of ${write(planned)} (${Math.round(100 * measured / planned)} %)`;
 }
 
+function capital(word) {
+  return word[0].toUpperCase() + word.slice(1);
+}
+
+// The prompt, and what the model wrote behind it.
+function sampleText(sample) {
+  const made = element("span", null, "sample");
+  made.append(element("span", sample.prompt, "prompt"), sample.text);
+  made.title = `${sample.tokens} tokens, ended by: ${sample.end}`;
+  return made;
+}
+
 // What was planned for the job as it runs, beside what its steps measure.
 function planFacts(plan) {
   if (!plan) {
@@ -301,7 +313,7 @@ function showFacts(job) {
   byId("job-reason").textContent = [job.reason, ...job.warnings].filter(Boolean).join("; ");
   const left = (job.steps - job.step) * (job.tokens / Math.max(1, job.step)) / job.tokens_per_second;
   const facts = [
-    ["Step", `${job.step} of ${job.steps}`], ["Tokens", short(job.tokens)],
+    [capital(job.unit) + "s", `${job.step} of ${job.steps}`], ["Tokens", job.tokens ? short(job.tokens) : ""],
     ["Parameters", job.parameters ? short(job.parameters) : ""], ["Recipe", job.recipe],
     ["Running for", duration(job.running_seconds)],
     ["Left", job.state === "running" && Number.isFinite(left) && job.step > 0 ? duration(left) : ""],
@@ -311,10 +323,13 @@ function showFacts(job) {
     ["Hottest", job.hottest_celsius === null ? "" : job.hottest_celsius.toFixed(0) + " °C"],
     ...planFacts(job.plan),
     ...job.evaluations.map((text) => ["Evaluation", text]),
+    ...job.samples.map((sample) => [`Sample after step ${sample.step}`, sampleText(sample)]),
   ];
   byId("job-facts").replaceChildren(...facts.filter(([, value]) => value).map(([name, value]) => {
     const made = element("div");
-    made.append(element("dt", name), element("dd", value));
+    const shown = element("dd");
+    shown.append(value);
+    made.append(element("dt", name), shown);
     return made;
   }));
 }

@@ -91,16 +91,20 @@ class Diagnosis {
       return std::move(out_);
     }
     if (recent_.empty()) {
-      Add(Verdict::kNote, "speed", "no step has been reported yet", "");
+      Add(Verdict::kNote, "speed", absl::StrCat("no ", Unit(), " has been reported yet"), "");
+      return std::move(out_);
+    }
+    if (!spec::Trains(spec_)) {
+      // It has no tokens, gradients or batches of training; each step is as long as its model.
+      Duration();
+      Devices();
       return std::move(out_);
     }
     Speed();
     Plan();
     Precision();
     Stragglers();
-    for (const v1::Worker* worker : gang_) {
-      Gpu(*worker);
-    }
+    Devices();
     MicroBatch();
     Shares();
     Steadiness();
@@ -123,9 +127,9 @@ class Diagnosis {
   }
 
   void State() {
-    const std::string text = absl::StrCat(
-        StateName(job_.state()), ", step ", job_.step(), " of ", spec::TotalSteps(job_),
-        job_.reason().empty() ? "" : absl::StrCat(": ", job_.reason()));
+    const std::string text =
+        absl::StrCat(StateName(job_.state()), ", ", spec::StepText(job_),
+                     job_.reason().empty() ? "" : absl::StrCat(": ", job_.reason()));
     switch (job_.state()) {
       case v1::JOB_STATE_FAILED:
         Add(Verdict::kFailed, "state", text, absl::StrCat("jobctl logs ", job_.job_id()));
@@ -144,6 +148,25 @@ class Diagnosis {
       Add(Verdict::kNote, "restarts", absl::StrCat(job_.restarts(), " restart(s) so far"),
           absl::StrCat("jobctl events ", job_.job_id(), " says why"));
     }
+  }
+
+  std::string Unit() const { return std::string(spec::StepUnit(spec_)); }
+
+  void Devices() {
+    for (const v1::Worker* worker : gang_) {
+      Gpu(*worker);
+    }
+  }
+
+  void Duration() {
+    std::vector<double> times;
+    for (const v1::StepReport& step : recent_) {
+      times.push_back(step.step_seconds());
+    }
+    Add(Verdict::kOk, "speed",
+        absl::StrFormat("%.3f s a %s (median of the last %d)", Median(times), Unit(),
+                        static_cast<int>(recent_.size())),
+        "");
   }
 
   void Speed() {

@@ -87,6 +87,26 @@ TEST_F(DoctorJobTest, GoodOrder_NothingStandsOut) {
   EXPECT_THAT(text, Not(HasSubstr("warning")));
 }
 
+TEST_F(DoctorJobTest, EvalJob_IsJudgedByItsModels) {
+  v1::Job& job = facts_.job;
+  job.clear_spec();
+  spec().set_task("eval");
+  spec().mutable_resources()->set_device("cuda");
+  job.set_step(2);
+  for (int i = 0; i < 3; ++i) {
+    job.add_models();
+  }
+  facts_.steps.resize(2);
+  std::string text = Text();
+  EXPECT_THAT(text, HasSubstr("RUNNING, model 2 of 3"));
+  EXPECT_THAT(text, HasSubstr("0.500 s a model (median of the last 2)"));
+  EXPECT_THAT(text, HasSubstr("w: "));
+  EXPECT_THAT(text, Not(HasSubstr("tok")));
+  EXPECT_THAT(text, Not(HasSubstr(" step")));
+  facts_.steps.clear();
+  EXPECT_THAT(Text(), HasSubstr("no model has been reported yet"));
+}
+
 TEST_F(DoctorJobTest, Emulated_IsSaidFirst) {
   facts_.job.mutable_run_info()->set_recipe("nvfp4");
   facts_.job.mutable_run_info()->set_recipe_execution("emulated");

@@ -41,8 +41,9 @@ std::string ResumeAdvice(const v1::Job& job) {
   const std::string command = absl::StrCat("jobctl resume ", job.job_id(),
                                            EndedByNumbers(job) ? " --set optimizer.lr=LOWER" : "");
   if (!spec::Trains(job.spec())) {
-    return absl::StrCat(command, " goes on with model ", job.step() + 1, " of ",
-                        spec::TotalSteps(job));
+    v1::Job next = job;
+    next.set_step(job.step() + 1);
+    return absl::StrCat(command, " goes on with ", spec::StepText(next));
   }
   return job.has_checkpoint()
              ? absl::StrCat(command, " continues from the checkpoint of step ",
@@ -56,7 +57,7 @@ void JudgeEnd(Report& report) {
                           : job.state() == v1::JOB_STATE_FAILED  ? Verdict::kFailed
                                                                  : Verdict::kNote;
   Add(report, verdict, "end",
-      absl::StrCat(StateName(job.state()), " at step ", job.step(), " of ", spec::TotalSteps(job),
+      absl::StrCat(StateName(job.state()), " at ", spec::StepText(job),
                    job.reason().empty() ? "" : ": ", job.reason()),
       verdict == Verdict::kFailed ? ResumeAdvice(job) : "");
 }
@@ -175,10 +176,10 @@ void FillLosses(Report& report) {
       report.best_validation_step = step.step();
     }
   }
-  if (!report.steps.empty()) {
+  if (!report.steps.empty() && spec::Trains(report.job.spec())) {
     report.final_loss = report.steps.back().loss();
   }
-  if (seconds > 0.0) {
+  if (seconds > 0.0 && tokens > 0.0) {
     report.mean_tokens_per_second = tokens / seconds;
   }
 }

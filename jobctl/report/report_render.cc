@@ -42,21 +42,32 @@ Rows NumberRows(const Report& report) {
     rows.emplace_back("Precision", absl::StrCat(info.recipe(), " (", info.recipe_execution(), ")"));
     rows.emplace_back("Ranks", absl::StrCat(info.world_size()));
   }
-  rows.emplace_back("Steps", absl::StrCat(report.job.step(), " of ", spec::TotalSteps(report.job)));
-  rows.emplace_back("Tokens", FormatCount(static_cast<double>(usage.tokens)));
+  const bool trains = spec::Trains(report.job.spec());
+  rows.emplace_back(spec::StepHeading(report.job.spec()),
+                    absl::StrCat(report.job.step(), " of ", spec::TotalSteps(report.job)));
+  if (trains) {
+    rows.emplace_back("Tokens", FormatCount(static_cast<double>(usage.tokens)));
+  }
   rows.emplace_back("Ran for", HumanDuration(absl::Seconds(usage.seconds)));
   if (report.mean_tokens_per_second.has_value()) {
     rows.emplace_back("Mean speed", FormatTokensPerSecond(*report.mean_tokens_per_second));
   }
-  rows.emplace_back("Final loss", LossText(report.final_loss));
+  if (trains) {
+    rows.emplace_back("Final loss", LossText(report.final_loss));
+  }
   if (report.best_validation_loss.has_value()) {
     rows.emplace_back("Validation loss",
                       absl::StrCat(LossText(report.final_validation_loss), " at the end, best ",
-                                   LossText(report.best_validation_loss), " at step ",
+                                   LossText(report.best_validation_loss), " at ",
+                                   std::string(spec::StepUnit(report.job.spec())), " ",
                                    report.best_validation_step));
   }
   for (const std::string& text : spec::ResultTexts(report.job)) {
     rows.emplace_back("Evaluation", text);
+  }
+  for (const v1::SampleText& sample : report.job.last_report().samples()) {
+    rows.emplace_back("Sample", absl::StrCat("after step ", sample.step(), ": ",
+                                             spec::SampleLine(sample, /*whole=*/true)));
   }
   rows.emplace_back("Energy", EnergySentence(usage));
   if (usage.cost.has_value()) {
@@ -203,6 +214,14 @@ Json OrNull(bool known, const google::protobuf::Timestamp& time) {
                : Json(nullptr);
 }
 
+Json ToJson(const v1::SampleText& sample) {
+  return {{"step", sample.step()},
+          {"prompt", sample.prompt()},
+          {"text", sample.text()},
+          {"tokens", sample.tokens()},
+          {"end", std::string(spec::TextEndName(sample.end()))}};
+}
+
 Json ToJson(const v1::EvaluationResult& result) {
   return {
       {"name", result.name()},
@@ -252,9 +271,12 @@ std::string RenderMarkdown(const Report& report) {
   PlotOptions plot;
   plot.width = 76;
   plot.height = 16;
-  absl::StrAppend(&out, "\n## Numbers\n\n", MarkdownTable(NumberRows(report)), "## Loss\n\n```\n",
-                  RenderPlot("loss by step", {LossSeries(report)}, plot), "```\n\n## Where\n\n",
-                  MarkdownTable(PlaceRows(report)), "## Recoveries\n\n");
+  absl::StrAppend(&out, "\n## Numbers\n\n", MarkdownTable(NumberRows(report)));
+  if (spec::Trains(report.job.spec())) {
+    absl::StrAppend(&out, "## Loss\n\n```\n",
+                    RenderPlot("loss by step", {LossSeries(report)}, plot), "```\n\n");
+  }
+  absl::StrAppend(&out, "## Where\n\n", MarkdownTable(PlaceRows(report)), "## Recoveries\n\n");
   for (const std::string& recovery : report.recoveries) {
     absl::StrAppend(&out, "- ", Cell(recovery), "\n");
   }
@@ -281,9 +303,11 @@ std::string RenderHtml(const Report& report) {
                     HtmlEscaped(finding.check), "</td><td>", HtmlEscaped(finding.text),
                     "</td></tr>\n");
   }
-  absl::StrAppend(&out, "</table>\n<h2>Numbers</h2>\n", HtmlTable(NumberRows(report)),
-                  "<h2>Loss</h2>\n", Svg(Thinned(LossSeries(report))), "<h2>Where</h2>\n",
-                  HtmlTable(PlaceRows(report)), "<h2>Recoveries</h2>\n");
+  absl::StrAppend(&out, "</table>\n<h2>Numbers</h2>\n", HtmlTable(NumberRows(report)));
+  if (spec::Trains(report.job.spec())) {
+    absl::StrAppend(&out, "<h2>Loss</h2>\n", Svg(Thinned(LossSeries(report))));
+  }
+  absl::StrAppend(&out, "<h2>Where</h2>\n", HtmlTable(PlaceRows(report)), "<h2>Recoveries</h2>\n");
   if (report.recoveries.empty()) {
     out += "<p>None.</p>\n";
   } else {
@@ -323,12 +347,17 @@ std::string RenderJson(const Report& report) {
   for (const v1::EvaluationResult& result : report.job.last_report().evaluations()) {
     evaluations.push_back(ToJson(result));
   }
+  Json samples = Json::array();
+  for (const v1::SampleText& sample : report.job.last_report().samples()) {
+    samples.push_back(ToJson(sample));
+  }
   const Json out = {{"schema", "hearth.report/v1"},
                     {"job_id", report.job.job_id()},
                     {"state", StateName(report.job.state())},
                     {"reason", report.job.reason()},
                     {"create_time", OrNull(report.job.has_create_time(), report.job.create_time())},
                     {"end_time", OrNull(report.job.has_end_time(), report.job.end_time())},
+                    {"unit", std::string(spec::StepUnit(report.job.spec()))},
                     {"step", report.job.step()},
                     {"steps", spec::TotalSteps(report.job)},
                     {"verdict", std::move(verdict)},
@@ -351,6 +380,7 @@ std::string RenderJson(const Report& report) {
                     {"cost_to_end", OrNull(usage.cost_left)},
                     {"cost_per_billion_tokens", OrNull(usage.cost_per_billion_tokens)},
                     {"evaluations", std::move(evaluations)},
+                    {"samples", std::move(samples)},
                     {"models", ModelsAsJson(report.job)},
                     {"devices", std::move(devices)},
                     {"coordinator_version", report.coordinator_version},

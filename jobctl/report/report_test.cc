@@ -209,6 +209,52 @@ TEST(RenderMarkdown, HealthyRun_HasAllParts) {
   }
 }
 
+// A job of task: eval counts models: nothing is said of steps, tokens and losses of training.
+TEST(BuildReport, EvalJob_SpeaksOfModels) {
+  ReportFacts facts;
+  facts.job.set_job_id("eval-1");
+  facts.job.set_state(v1::JOB_STATE_FAILED);
+  facts.job.mutable_spec()->set_task("eval");
+  facts.job.set_step(1);
+  facts.job.mutable_last_report()->set_step(1);
+  facts.job.add_models();
+  facts.job.add_models();
+  v1::MetricRecord record;
+  record.mutable_step()->set_step(1);
+  record.mutable_step()->set_step_seconds(3);
+  record.mutable_step()->set_validation_loss(2.5);
+  Append(facts.history, record);
+  const Report report = BuildReport(facts);
+  EXPECT_EQ(FindingOf(report, "end").text, "FAILED at model 1 of 2");
+  EXPECT_EQ(FindingOf(report, "end").remedy, "jobctl resume eval-1 goes on with model 2 of 2");
+  EXPECT_FALSE(report.mean_tokens_per_second.has_value());
+  for (const std::string& text : {RenderMarkdown(report), RenderHtml(report)}) {
+    EXPECT_NE(text.find("1 of 2"), std::string::npos) << text;
+    EXPECT_NE(text.find("best 2.5000 at model 1"), std::string::npos) << text;
+    for (const char* const word : {"Steps", "step", "Tokens", "tok/s", "Final loss"}) {
+      EXPECT_EQ(text.find(word), std::string::npos) << word << "\n" << text;
+    }
+  }
+  EXPECT_EQ(nlohmann::json::parse(RenderJson(report))["unit"], "model");
+}
+
+TEST(RenderMarkdown, Samples_AreRowsWithTheirStep) {
+  ReportFacts facts = Healthy();
+  v1::SampleText& sample = *facts.job.mutable_last_report()->add_samples();
+  sample.set_step(50);
+  sample.set_prompt("Once");
+  sample.set_text(" upon | a\ntime");
+  sample.set_tokens(4);
+  sample.set_end(v1::TEXT_END_LENGTH);
+  const Report report = BuildReport(facts);
+  EXPECT_NE(RenderMarkdown(report).find("after step 50: &quot;Once&quot; + &quot; upon \\| a"),
+            std::string::npos)
+      << RenderMarkdown(report);
+  const auto json = nlohmann::json::parse(RenderJson(report))["samples"];
+  EXPECT_EQ(json, nlohmann::json::parse(R"([{"step": 50, "prompt": "Once",
+      "text": " upon | a\ntime", "tokens": 4, "end": "length"}])"));
+}
+
 TEST(BuildReport, NothingMeasured_IsNotJudged) {
   ReportFacts facts = Healthy();
   facts.job.mutable_devices()->clear_hottest_celsius();

@@ -81,10 +81,15 @@ class EvaluateJob(harness.ClusterTest):
         watched = self.cluster.jobctl("watch", job_id).stdout
         page = json.loads(self.cluster.get(f"/api/v1/jobs/{job_id}"))
         self.assertEqual(page["evaluations"], messages)
-        self.assertEqual((page["step"], page["steps"]), (2, 2))
+        self.assertEqual((page["unit"], page["step"], page["steps"]), ("model", 2, 2))
+        self.assertRegex(described, r"\nModels: +2 of 2\n")
+        self.assertIn("SUCCEEDED, model 2 of 2", self.cluster.jobctl("doctor", job_id, check=False).stdout)
         for message in messages:
             self.assertIn(message, " ".join(described.split()))
             self.assertIn(message, watched)
+        text = self.cluster.jobctl("report", job_id).stdout
+        self.assertIn("SUCCEEDED at model 2 of 2", text)
+        self.assertNotIn("Tokens", text)
         report = json.loads(self.cluster.jobctl("report", job_id, "-o", "json").stdout)
         self.assertEqual([(m["step"], m["job_id"], len(m["evaluations"]), len(m["data"])) for m in report["models"]], [(10, run, 1, 1), (20, run, 1, 1)])
         self.assertRegex(self.cluster.get("/metrics"), rf'hearth_job_held_out_bits_per_byte{{job_id="{job_id}",source="{data}"}} \d')
@@ -127,6 +132,12 @@ class EvaluateJob(harness.ClusterTest):
             json.dump(self.job(run, data), f)
         plan = self.cluster.jobctl("plan", path, check=False)
         self.assertIn("task: eval trains nothing", plan.stderr)
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"name": "folder", "task": "eval", "evaluate": {"models": folder, "data": data, "batches": 1}}, f)
+        alone = subprocess.run([harness.program("hearth-trainer"), "run", path, "--no-verify", "--out", os.path.join(self.cluster.dir, "run")],
+                               capture_output=True, text=True, check=False)
+        self.assertNotEqual(alone.returncode, 0)
+        self.assertIn("--no-verify changes nothing: it acts only with a task that trains; here task is eval", alone.stderr)
 
 
 if __name__ == "__main__":

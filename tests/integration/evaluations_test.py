@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""train.evaluations of a job on two ranks, with a tokenizer in a process of its own: results in events, describe, report, metrics and the
-page's JSON; the last one is what `hearth-trainer eval` says of the checkpoint; the training is the same without them."""
+"""train.evaluations and train.samples of a job on two ranks, with a tokenizer in a process of its own: results in events, history, describe,
+watch, report, metrics and the page's JSON; the last ones are what `hearth-trainer eval` and `sample` say of the checkpoint; the training is
+the same without them."""
 
 import json
 import os
@@ -27,17 +28,43 @@ class Evaluations(harness.ClusterTest):
         reference.write_items(path, reference.make_items(task, count, 6))
         return path
 
-    def job(self, data, evaluations):
+    def job(self, data, evaluations, samples=()):
         return harness.tiny_job(data, steps=12, workers=2, model={"vocab": 320}, data={"train": data, "sequence_length": 128},
                                 batch={"micro_batch_size": 2, "global_batch_tokens": 1024}, checkpoint={"every_steps": 0},
-                                train={"steps": 12, "evaluations": evaluations})
+                                train={"steps": 12, "evaluations": evaluations, "samples": list(samples)})
+
+    def assert_samples(self, job_id, wanted):
+        """The newest texts in each view, and those of each evaluation in the history."""
+        newest = self.cluster.job(job_id)["lastReport"]["samples"]
+        self.assertEqual([(s["prompt"], s["step"]) for s in newest], [(w["prompt"], "12") for w in wanted])
+        page = json.loads(self.cluster.get(f"/api/v1/jobs/{job_id}"))["samples"]
+        report = json.loads(self.cluster.jobctl("report", job_id, "-o", "json").stdout)["samples"]
+        self.assertEqual(page, report)
+        self.assertEqual([(s["prompt"], s["text"], s["step"]) for s in page], [(s["prompt"], s.get("text", ""), 12) for s in newest])
+        history = [json.loads(line) for line in self.cluster.jobctl("metrics", job_id, "-o", "json").stdout.splitlines()]
+        self.assertEqual([int(r["step"]["step"]) for r in history if r.get("step", {}).get("samples")], [5, 10, 12])
+        described, watched = self.cluster.jobctl("describe", job_id).stdout, self.cluster.jobctl("watch", job_id).stdout
+        self.assertIn('Sample: after step 12: "the " + "', " ".join(described.split()))
+        for step in (5, 10, 12):
+            self.assertIn(f'step {step}: "the " + "', watched)
+        # What the checkpoint of the last step writes.
+        checkpoint = self.cluster.final_checkpoint(job_id)["path"]
+        for want, sample in zip(wanted, newest):
+            out = subprocess.run([harness.program("hearth-trainer"), "sample", checkpoint, "--prompt", want["prompt"], "--tokens",
+                                  str(want["max_tokens"]), "--temperature", str(want["temperature"]), "--seed", str(want.get("seed", 0)),
+                                  "--threads", "1", "-o", "json"], capture_output=True, text=True, check=True)
+            alone = json.loads(out.stdout)
+            self.assertEqual((alone["text"], alone["end"], len(alone["tokens"])),
+                             (sample.get("text", ""), page[newest.index(sample)]["end"], sample.get("tokens", 0)))
 
     def test_results_are_seen_everywhere(self):
         data = self.build()
         asked = [{"task": "piqa", "items": self.items("piqa", 20), "every_steps": 5},
                  {"task": "lambada", "name": "last-word", "items": self.items("lambada", 9), "every_steps": 0, "limit": 8}]
-        job_id = self.cluster.submit(self.job(data, asked))
+        samples = [{"prompt": "the ", "max_tokens": 12, "temperature": 0}, {"prompt": "a", "max_tokens": 9, "temperature": 0.7, "seed": 3}]
+        job_id = self.cluster.submit(self.job(data, asked, samples))
         self.cluster.wait_state(job_id, "SUCCEEDED")
+        self.assert_samples(job_id, samples)
         events = [e for e in self.cluster.events(job_id) if e["type"] == "evaluation"]
         self.assertEqual([int(e["step"]) for e in events], [5, 10, 12, 12])
         self.assertRegex(events[0]["message"], r"^step 5: piqa: acc 0\.\d{4}, acc_norm 0\.\d{4} \(20 items(, \d+ cut)?\)$")
@@ -61,7 +88,7 @@ class Evaluations(harness.ClusterTest):
             self.assertEqual(alone["acc"]["value"], result["acc"], evaluation)
             if alone["perplexity"] is not None:
                 self.assertAlmostEqual(alone["perplexity"] / result["perplexity"], 1, places=4)
-        # Without evaluations the weights are the same.
+        # Without evaluations and samples the weights are the same.
         plain = self.cluster.submit(self.job(data, []))
         self.cluster.wait_state(plain, "SUCCEEDED")
         self.assertEqual(harness.weights_sha256(self.cluster.final_checkpoint(plain)), harness.weights_sha256(checkpoint))

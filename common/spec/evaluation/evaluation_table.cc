@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/clip_text.h"
 
 namespace hearth::spec {
 namespace {
@@ -15,6 +17,16 @@ constexpr EvaluationRow kEvaluations[] = {
     {EvaluationKind::kMmlu, "mmlu", "exam questions; the choices are letters", true, false},
     {EvaluationKind::kLambada, "lambada", "the last word of a text", false, false},
 };
+
+// Bytes of a prompt and of a text that a line shows.
+constexpr size_t kPromptShown = 60;
+constexpr size_t kTextShown = 200;
+
+std::string Quoted(const std::string& text, size_t most) {
+  const std::string_view shown = ClipBytes(text, most);
+  return absl::StrCat("\"", absl::Utf8SafeCEscape({shown.data(), shown.size()}),
+                      shown.size() < text.size() ? "...\"" : "\"");
+}
 
 }  // namespace
 
@@ -61,6 +73,27 @@ std::string HeldOutText(const v1::HeldOutLoss& loss) {
   return absl::StrCat(text, " (", loss.tokens(), " tokens)");
 }
 
+std::string_view TextEndName(v1::TextEnd end) {
+  switch (end) {
+    case v1::TEXT_END_TOKEN:
+      return "end";
+    case v1::TEXT_END_STOP:
+      return "stop";
+    case v1::TEXT_END_LENGTH:
+      return "length";
+    default:
+      return "";
+  }
+}
+
+std::string SampleLine(const v1::SampleText& sample, bool whole) {
+  const size_t all = std::string::npos;
+  const std::string_view end = TextEndName(sample.end());
+  return absl::StrCat(Quoted(sample.prompt(), whole ? all : kPromptShown), " + ",
+                      Quoted(sample.text(), whole ? all : kTextShown), " (", sample.tokens(),
+                      " tokens, ", absl::string_view(end.data(), end.size()), ")");
+}
+
 std::string ModelText(const v1::Checkpoint& model) {
   return model.job_id().empty() ? model.path()
                                 : absl::StrCat("step ", model.step(), " of ", model.job_id());
@@ -77,6 +110,14 @@ std::vector<std::string> ReportTexts(const v1::Job& job, const v1::StepReport& r
   }
   for (const v1::EvaluationResult& result : report.evaluations()) {
     texts.push_back(absl::StrCat(what, ": ", EvaluationText(result)));
+  }
+  return texts;
+}
+
+std::vector<std::string> SampleTexts(const v1::StepReport& report) {
+  std::vector<std::string> texts;
+  for (const v1::SampleText& sample : report.samples()) {
+    texts.push_back(absl::StrCat("step ", sample.step(), ": ", SampleLine(sample)));
   }
   return texts;
 }

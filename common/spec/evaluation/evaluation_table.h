@@ -2,6 +2,7 @@
 // prompt lives in the engine (worker/trainer/evaluate/layouts.h), keyed by EvaluationKind.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +18,14 @@ namespace hearth::spec {
 inline constexpr int kEvaluatedModelsMax = 64;
 // Datasets, and sets of questions, on which it evaluates each of them: a report has all results.
 inline constexpr int kEvaluatedOnMax = 64;
+
+// train.samples: their number, and what each may ask for and give. A step report has all texts.
+inline constexpr int kSamplesMax = 16;
+inline constexpr size_t kSamplePromptBytesMax = 4096;
+inline constexpr int kSampleTokensMax = 1024;
+inline constexpr size_t kSampleTextBytesMax = 8192;
+inline constexpr int kStopsMax = 16;
+inline constexpr size_t kStopBytesMax = 256;
 
 enum class EvaluationKind : uint8_t { kHellaSwag, kArc, kPiqa, kMmlu, kLambada };
 
@@ -38,11 +47,18 @@ std::vector<std::string_view> EvaluationNames();
 std::string EvaluationText(const v1::EvaluationResult& result);
 // "/data/web: loss 3.4128, 1.2087 bits per byte (1048576 tokens)".
 std::string HeldOutText(const v1::HeldOutLoss& loss);
+// `"Once upon a time" + " there was a cat.\nIt" (40 tokens, length)`: prompt and text in one line,
+// what is not printable escaped. Long ones are cut and end in "..."; `whole`: none is.
+std::string SampleLine(const v1::SampleText& sample, bool whole = false);
+// "end", "stop" or "length"; "" = it is not complete.
+std::string_view TextEndName(v1::TextEnd end);
 // "step 400 of first-run", or the path of a folder.
 std::string ModelText(const v1::Checkpoint& model);
 
 // What the evaluations in a report of `job` found, a line each.
 std::vector<std::string> ReportTexts(const v1::Job& job, const v1::StepReport& report);
+// The texts that a report of a job has, a line each, cut.
+std::vector<std::string> SampleTexts(const v1::StepReport& report);
 // All results that the job keeps, a line each: the newest of each of train.evaluations, or those of
 // each evaluated model.
 std::vector<std::string> ResultTexts(const v1::Job& job);

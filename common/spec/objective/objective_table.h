@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct ObjectiveRow {
   // Default of data.packing, a row of data/sample_tables.h; empty: the task has no data of its own.
   std::string_view packing;
   std::string_view attention;  // default of data.attention
+  std::string_view unit;       // what Job.step counts, in the singular, for people
 };
 
 absl::Span<const ObjectiveRow> Objectives();
@@ -37,5 +39,11 @@ std::vector<std::string_view> ObjectiveNames();
 bool Trains(const v1::JobSpec& job_spec);
 // Steps until the job is done: train.steps, or the models that it reads.
 int64_t TotalSteps(const v1::Job& job);
+// The unit of the job's task; "step" of one that is no row.
+std::string_view StepUnit(const v1::JobSpec& job_spec);
+// The same as a heading, in the plural: "Steps", "Models".
+std::string StepHeading(const v1::JobSpec& job_spec);
+// "step 400 of 1000", "model 2 of 3".
+std::string StepText(const v1::Job& job);
 
 }  // namespace hearth::spec

@@ -1,4 +1,5 @@
-// train.evaluations and evaluate: names, which tell results apart, and what an evaluation needs.
+// train.evaluations, train.samples and evaluate: names, which tell results apart, what an
+// evaluation needs, and how much a report may hold.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -51,9 +52,6 @@ void CheckPaths(const google::protobuf::RepeatedPtrField<std::string>& paths,
 
 void CheckSteps(const v1::EvaluateSpec& evaluate, Checker& check) {
   const auto& steps = evaluate.steps();
-  if (!steps.empty() && !evaluate.has_job()) {
-    check.Add("evaluate.steps", "changes nothing: it acts only with evaluate.job");
-  }
   for (int i = 0; i < steps.size(); ++i) {
     if (steps[i] < 1) {
       check.Add(Text("evaluate.steps[", i, ']'), Text(steps[i], " is out of range; must be >= 1"));
@@ -69,10 +67,45 @@ void CheckCount(int given, int most, const std::string& field, Checker& check) {
   }
 }
 
+void CheckStops(const v1::TextRequest& text, const std::string& field, Checker& check) {
+  if (text.stop_size() > kStopsMax) {
+    check.Add(field, Text(text.stop_size(), " are more than ", kStopsMax));
+  }
+  for (int i = 0; i < text.stop_size(); ++i) {
+    const size_t bytes = text.stop(i).size();
+    if (bytes == 0 || bytes > kStopBytesMax) {
+      check.Add(Text(field, '[', i, ']'),
+                Text(bytes, " bytes is out of range; must be 1..", kStopBytesMax));
+    }
+  }
+}
+
+// Reports carry the texts to the coordinator, which keeps them all.
+void CheckSamples(const v1::TrainSpec& train, Checker& check) {
+  const auto& samples = train.samples();
+  if (samples.size() > kSamplesMax) {
+    check.Add("train.samples", Text(samples.size(), " are more than ", kSamplesMax));
+  }
+  for (int i = 0; i < samples.size(); ++i) {
+    const v1::TextRequest& text = samples[i];
+    const std::string at = Text("train.samples[", i, "].");
+    if (text.prompt().size() > kSamplePromptBytesMax) {
+      check.Add(at + "prompt", Text(text.prompt().size(), " bytes are more than ",
+                                    kSamplePromptBytesMax, " during training"));
+    }
+    if (text.max_tokens() > kSampleTokensMax) {
+      check.Add(at + "max_tokens", Text(text.max_tokens(), " are more than ", kSampleTokensMax,
+                                        " during training; jobctl sample writes longer texts"));
+    }
+    CheckStops(text, at + "stop", check);
+  }
+}
+
 }  // namespace
 
 void CheckEvaluations(const v1::JobSpec& job, Checker& check) {
   CheckNames(job.train().evaluations(), "train.evaluations", check);
+  CheckSamples(job.train(), check);
 }
 
 void CheckEvaluate(const v1::JobSpec& job, Checker& check) {

@@ -101,7 +101,15 @@ TEST(EvaluateTest, Resolve_BadEvalJobs_NameTheField) {
               }),
               testing::AllOf(HasSubstr("evaluate.models[1]: /m is listed twice"),
                              HasSubstr("evaluate.models[2]: must not be empty"),
-                             HasSubstr("evaluate.steps: changes nothing")));
+                             HasSubstr("evaluate.steps: changes nothing: it acts only with "
+                                       "evaluate.job; here evaluate.job is not given")));
+  EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
+                e.set_job("");
+                e.add_models("/m");
+                e.add_steps(4);
+              }),
+              HasSubstr("evaluate.steps: changes nothing"))
+      << "of no job";
   EXPECT_THAT(Violations([](v1::JobSpec&, v1::EvaluateSpec& e) {
                 e.add_steps(0);
                 e.add_steps(4);
@@ -131,6 +139,77 @@ TEST(EvaluateTest, Resolve_BadEvalJobs_NameTheField) {
       Violations(
           [](v1::JobSpec& job, v1::EvaluateSpec&) { job.mutable_resources()->set_workers(2); }),
       HasSubstr("resources.workers: 2 is out of range; a job that evaluates runs on one worker"));
+}
+
+TEST(EvaluateTest, Samples_TooManyOrTooLong_NameTheField) {
+  const auto violations = [](auto change) {
+    v1::JobSpec job = ValidJob();
+    job.mutable_data()->add_validation()->set_path("/data/v");
+    change(*job.mutable_train());
+    std::vector<FieldViolation> found;
+    ResolveSubmitted(job, found);
+    return Print(found);
+  };
+  EXPECT_EQ(violations([](v1::TrainSpec& train) {
+              for (int i = 0; i < kSamplesMax; ++i) {
+                v1::TextRequest& text = *train.add_samples();
+                text.set_prompt(std::string(kSamplePromptBytesMax, 'x'));
+                text.set_max_tokens(kSampleTokensMax);
+                text.add_stop("\n");
+              }
+            }),
+            "");
+  EXPECT_THAT(violations([](v1::TrainSpec& train) {
+                for (int i = 0; i <= kSamplesMax; ++i) {
+                  train.add_samples();
+                }
+                v1::TextRequest& text = *train.mutable_samples(0);
+                text.set_prompt(std::string(kSamplePromptBytesMax + 1, 'x'));
+                text.set_max_tokens(kSampleTokensMax + 1);
+                text.add_stop("");
+                text.set_temperature(-1);
+              }),
+              testing::AllOf(HasSubstr("train.samples: 17 are more than 16"),
+                             HasSubstr("train.samples[0].prompt: 4097 bytes are more than 4096"),
+                             HasSubstr("train.samples[0].max_tokens: 1025 are more than 1024"),
+                             HasSubstr("train.samples[0].stop[0]: 0 bytes is out of range"),
+                             HasSubstr("train.samples[0].temperature: -1 is out of range")));
+}
+
+TEST(EvaluateTest, SampleLine_IsOneLineAndSaysHowTheTextEnded) {
+  v1::SampleText sample;
+  sample.set_step(20);
+  sample.set_prompt("Once \"upon\"");
+  sample.set_text(" a\ntime \x01 \xC3\xA9");
+  sample.set_tokens(9);
+  sample.set_end(v1::TEXT_END_STOP);
+  EXPECT_EQ(SampleLine(sample),
+            "\"Once \\\"upon\\\"\" + \" a\\ntime \\001 \xC3\xA9\" (9 tokens, stop)");
+  v1::StepReport report;
+  *report.add_samples() = sample;
+  EXPECT_THAT(SampleTexts(report), ElementsAre("step 20: " + SampleLine(sample)));
+  std::string accents;
+  for (int i = 0; i < 150; ++i) {
+    accents += "\xC3\xA9";
+  }
+  sample.set_text("x" + accents);
+  EXPECT_THAT(SampleLine(sample), HasSubstr("\xC3\xA9...\" (9 tokens")) << "no half character";
+  EXPECT_LT(SampleLine(sample).size(), 260U);
+  EXPECT_THAT(SampleLine(sample, /*whole=*/true), HasSubstr("\"x" + accents + "\""));
+}
+
+TEST(EvaluateTest, Unit_IsWhatAStepOfTheTaskIs) {
+  v1::Job job;
+  *job.mutable_spec() = ValidJob();
+  job.set_step(7);
+  EXPECT_EQ(StepText(job), "step 7 of 1000");
+  EXPECT_EQ(StepHeading(job.spec()), "Steps");
+  *job.mutable_spec() = EvalJob();
+  job.add_models();
+  job.set_step(1);
+  EXPECT_EQ(StepText(job), "model 1 of 1");
+  EXPECT_EQ(StepHeading(job.spec()), "Models");
+  EXPECT_EQ(StepUnit(job.spec()), "model");
 }
 
 TEST(EvaluateTest, TotalSteps_CountsStepsOrModels) {

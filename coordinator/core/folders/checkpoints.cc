@@ -9,6 +9,15 @@
 
 namespace hearth::coordinator {
 
+namespace {
+
+int Keep(const v1::Job& job) {
+  const v1::CheckpointSpec& spec = job.spec().checkpoint();
+  return spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
+}
+
+}  // namespace
+
 std::vector<CommandRow> Checkpoints::Rows() {
   return {
       Row<&Checkpoints::Delete>("delete_checkpoint"),
@@ -56,7 +65,7 @@ void Checkpoints::Announced(const WorkerState& worker,
   turn_.effects().checkpoint_writes.push_back({view.job_id(), announcement.seconds()});
   rendezvous_.ForgetCheckpoints(view.job_id(), view.epoch(), announcement.step(), turn_.effects());
   gangs_.of(view.job_id()).Progress(announcement.step(), turn_.mono());
-  Prune(job);
+  Prune(job, Awaited());
   states_.Note(
       job, "checkpoint", "trainer",
       absl::StrCat("checkpoint of step ", announcement.step(), " in ", announcement.path()));
@@ -65,14 +74,62 @@ void Checkpoints::Announced(const WorkerState& worker,
   }
 }
 
-void Checkpoints::Prune(JobState& job) {
-  const v1::CheckpointSpec& spec = job.job().spec().checkpoint();
-  const int keep = spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
+int Checkpoints::Prune(JobState& job, const std::set<Key>& awaited) {
+  const int keep = Keep(job.job());
   auto& kept = job.checkpoints();
+  const int before = kept.size();
   // At least one is kept, so the newest, at 0, never goes: it is what the job resumes from.
   for (int i = kept.size() - 1; i >= keep; --i) {
+    if (awaited.count({kept[i].job_id(), kept[i].epoch(), kept[i].step()}) > 0) {
+      continue;
+    }
     folders_.Drop(kept[i]);
     kept.erase(kept.begin() + i);
+  }
+  if (kept.size() > keep) {
+    over_.insert(job.job().job_id());
+  } else {
+    over_.erase(job.job().job_id());
+  }
+  return before - kept.size();
+}
+
+std::set<Checkpoints::Key> Checkpoints::Awaited() const {
+  std::set<Key> awaited;
+  for (const auto& [id, job] : jobs_.all()) {
+    if (IsTerminal(job.state())) {
+      continue;
+    }
+    const auto& models = job.job().models();
+    for (auto i = static_cast<int>(job.job().step()); i < models.size(); ++i) {
+      const v1::Checkpoint& checkpoint = models[i].checkpoint();
+      awaited.insert({checkpoint.job_id(), checkpoint.epoch(), checkpoint.step()});
+    }
+  }
+  return awaited;
+}
+
+void Checkpoints::Check() {
+  if (!std::exchange(restored_, true)) {
+    for (const auto& [id, job] : jobs_.all()) {
+      if (job.record().checkpoints_size() > Keep(job.job())) {
+        over_.insert(id);
+      }
+    }
+  }
+  if (over_.empty()) {
+    return;
+  }
+  const std::set<Key> awaited = Awaited();
+  for (const std::string& id : std::set<std::string>(over_)) {
+    JobState* const job = jobs_.Edit(id);
+    if (job == nullptr) {
+      over_.erase(id);
+    } else if (const int dropped = Prune(*job, awaited); dropped > 0) {
+      states_.Note(*job, "checkpoint", "coordinator",
+                   absl::StrCat(dropped, " beyond checkpoint.keep_last dropped: no job is to ",
+                                "evaluate ", dropped == 1 ? "it" : "them", " any more"));
+    }
   }
 }
 

@@ -20,6 +20,21 @@ absl::Status Nothing(const std::string& message) {
   return MakeError(absl::StatusCode::kInvalidArgument, "NOTHING_TO_EVALUATE", message);
 }
 
+absl::Status CheckOwner(const std::string& job_id,
+                        const Jobs& jobs,
+                        const std::optional<std::string>& owner) {
+  const JobState* const job = jobs.Find(job_id);
+  if (job == nullptr || !owner.has_value() || job->job().owner() == *owner) {
+    return absl::OkStatus();
+  }
+  const std::string& of = job->job().owner();
+  return MakeError(absl::StatusCode::kPermissionDenied, "NOT_YOUR_JOB",
+                   absl::StrCat("evaluate.job: job ", job_id, " belongs to ",
+                                of.empty() ? "nobody: it is older than users" : of,
+                                "; an operator may evaluate their own jobs only"),
+                   {{"job_id", job_id}, {"owner", of}});
+}
+
 // By step; if several epochs recorded one, that of the newest.
 absl::StatusOr<std::vector<v1::Checkpoint>> Recorded(const std::string& job_id, const Jobs& jobs) {
   const JobState* const job = jobs.Find(job_id);
@@ -71,7 +86,9 @@ absl::StatusOr<std::vector<v1::Checkpoint>> Chosen(const v1::EvaluateSpec& evalu
 
 }  // namespace
 
-absl::StatusOr<Models> EvaluatedModels(const v1::JobSpec& spec, const Jobs& jobs) {
+absl::StatusOr<Models> EvaluatedModels(const v1::JobSpec& spec,
+                                       const Jobs& jobs,
+                                       const std::optional<std::string>& owner) {
   const v1::EvaluateSpec& evaluate = spec.evaluate();
   Models models;
   for (const std::string& path : evaluate.models()) {
@@ -80,6 +97,7 @@ absl::StatusOr<Models> EvaluatedModels(const v1::JobSpec& spec, const Jobs& jobs
   if (evaluate.job().empty()) {
     return models;
   }
+  HEARTH_RETURN_IF_ERROR(CheckOwner(evaluate.job(), jobs, owner));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> chosen, Chosen(evaluate, jobs));
   for (const v1::Checkpoint& checkpoint : chosen) {
     if (checkpoint.root_uuid() != chosen.front().root_uuid()) {

@@ -1,5 +1,6 @@
 #include "coordinator/core/jobs/evaluated_models.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ class EvaluatedModelsTest : public testing::Test {
   }
   // "step/epoch" or the path of each; the test fails on an error.
   std::vector<std::string> Models() const {
-    const auto models = EvaluatedModels(spec_, jobs_);
+    const auto models = EvaluatedModels(spec_, jobs_, std::nullopt);
     EXPECT_TRUE(models.ok()) << models.status();
     std::vector<std::string> names;
     if (models.ok()) {
@@ -49,7 +50,7 @@ class EvaluatedModelsTest : public testing::Test {
     return names;
   }
   std::string Refused() const {
-    const absl::Status status = EvaluatedModels(spec_, jobs_).status();
+    const absl::Status status = EvaluatedModels(spec_, jobs_, std::nullopt).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   }

@@ -1,5 +1,7 @@
 #include "coordinator/core/jobs/job_commands.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,7 +61,9 @@ void JobCommands::Create(const CreateJob& command) {
                                absl::StrCat("job ", id, " exists already"), {{"job_id", id}}));
     return;
   }
-  auto models = EvaluatedModels(command.spec, jobs_);
+  const auto owner =
+      command.own_jobs_only ? std::optional<std::string>(command.owner) : std::nullopt;
+  auto models = EvaluatedModels(command.spec, jobs_, owner);
   if (!models.ok()) {
     turn_.ReplyError(models.status());
     return;

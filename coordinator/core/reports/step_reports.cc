@@ -69,6 +69,9 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
     *last.mutable_worst_tensors() = view.last_report().worst_tensors();
   }
   KeepOthers(view.last_report().evaluations(), *last.mutable_evaluations());
+  if (last.samples().empty()) {
+    *last.mutable_samples() = view.last_report().samples();
+  }
   job.set_last_report(std::move(last));
   AppendHistory(job, std::move(record));
   if (job.state() == v1::JOB_STATE_STARTING) {

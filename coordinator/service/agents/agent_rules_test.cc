@@ -37,6 +37,23 @@ TEST(AgentRulesTest, CheckpointPath_LiesInTheEpochsFolder) {
   }
 }
 
+TEST(AgentRulesTest, Samples_HaveAnyCharacterAndBoundedSizes) {
+  v1::AgentMessage message = Announcement("");
+  v1::StepReport& step = *message.mutable_report()->mutable_step();
+  step.set_step(7);
+  for (int i = 0; i < 16; ++i) {
+    v1::SampleText& sample = *step.add_samples();
+    sample.set_prompt(std::string(4096, '\n'));
+    sample.set_text(std::string(8192, '\x01'));
+  }
+  EXPECT_EQ(Problem(message), "");
+  step.mutable_samples(3)->mutable_text()->push_back('x');
+  EXPECT_THAT(Problem(message), HasSubstr("report.step.samples[3].text"));
+  step.mutable_samples(3)->clear_text();
+  step.add_samples();
+  EXPECT_THAT(Problem(message), HasSubstr("report.step.samples"));
+}
+
 TEST(AgentRulesTest, Hello_RootAndTasks) {
   v1::AgentMessage message;
   v1::Hello& hello = *message.mutable_hello();

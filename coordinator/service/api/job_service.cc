@@ -240,7 +240,8 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
                                    .warnings = std::move(checked.warnings),
                                    .validate_only = request->validate_only(),
                                    .answered = answered,
-                                   .owner = origin.caller.user()};
+                                   .owner = origin.caller.user(),
+                                   .own_jobs_only = origin.caller.role() == v1::ROLE_OPERATOR};
     const auto reply_to = [this, reactor, request, response,
                            submitted = std::move(checked.spec)](const Reply& reply) {
       absl::Status status = reply.status;

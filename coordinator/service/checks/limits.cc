@@ -79,7 +79,9 @@ v1::Job ListEntry(const v1::Job& job) {
   entry.mutable_last_report()->clear_worst_tensors();
   entry.mutable_last_report()->clear_tensors();
   entry.mutable_last_report()->clear_evaluations();
+  entry.mutable_last_report()->clear_samples();
   entry.mutable_spec()->mutable_train()->clear_evaluations();
+  entry.mutable_spec()->mutable_train()->clear_samples();
   entry.mutable_spec()->clear_evaluate();
   entry.clear_models();
   entry.clear_trial();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/io/env.h"
+#include "common/spec/evaluation/evaluation_table.h"
 #include "jobctl/client/interrupt.h"
 #include "jobctl/commands/command_row.h"
 #include "nlohmann/json.hpp"
@@ -32,18 +33,6 @@ absl::Status ReadPrompt(Options& options) {
   return absl::OkStatus();
 }
 
-// As docs/generate.md names them.
-const char* EndName(v1::TextEnd end) {
-  switch (end) {
-    case v1::TEXT_END_TOKEN:
-      return "end";
-    case v1::TEXT_END_STOP:
-      return "stop";
-    default:
-      return "length";
-  }
-}
-
 std::string ToJson(const Options& options,
                    const v1::SampleCheckpointResponse& first,
                    const std::string& text,
@@ -56,7 +45,7 @@ std::string ToJson(const Options& options,
                                       {"seed", first.seed()},
                                       {"prompt", options.request.text().prompt()},
                                       {"text", text},
-                                      {"end", EndName(end)}};
+                                      {"end", std::string(spec::TextEndName(end))}};
   return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

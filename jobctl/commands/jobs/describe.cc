@@ -76,7 +76,7 @@ std::string BatchText(const v1::RunInfo& info) {
 void AppendProgress(Sheet& out, const v1::Job& job) {
   const v1::StepReport& report = job.last_report();
   const bool trains = spec::Trains(job.spec());
-  out.Line(trains ? "Step" : "Models", absl::StrCat(job.step(), " of ", spec::TotalSteps(job)));
+  out.Line(spec::StepHeading(job.spec()), absl::StrCat(job.step(), " of ", spec::TotalSteps(job)));
   if (trains && job.step() > 0) {
     out.Line("Loss", absl::StrFormat("%.4f (gradient norm %.3f, learning rate %.3e)", report.loss(),
                                      report.grad_norm(), report.learning_rate()));
@@ -180,6 +180,10 @@ void AppendTensors(Sheet& out, const v1::Job& job) {
 void AppendEvaluations(Sheet& out, const v1::Job& job) {
   for (const std::string& text : spec::ResultTexts(job)) {
     out.Line("Evaluation", text);
+  }
+  for (const v1::SampleText& sample : job.last_report().samples()) {
+    out.Line("Sample", absl::StrCat("after step ", sample.step(), ": ",
+                                    spec::SampleLine(sample, /*whole=*/true)));
   }
 }
 

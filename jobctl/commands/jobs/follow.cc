@@ -142,7 +142,7 @@ class Follower {
     if (losses_.size() > kSparklinePoints) {
       losses_.erase(losses_.begin());
     }
-    if (!report.held_out().empty() || !report.evaluations().empty()) {
+    if (!report.held_out().empty() || !report.evaluations().empty() || !report.samples().empty()) {
       results_.push_back(report);
     }
     if (report.has_validation_loss() && report.held_out().empty()) {
@@ -229,6 +229,9 @@ class Follower {
       for (std::string& text : spec::ReportTexts(job_, report)) {
         lines_.push_back(std::move(text));
       }
+      for (std::string& text : spec::SampleTexts(report)) {
+        lines_.push_back(std::move(text));
+      }
     }
     results_.clear();
   }
@@ -249,9 +252,13 @@ class Follower {
         "eta ", HumanDuration(absl::Seconds(static_cast<double>(left) * last_.step_seconds())));
   }
 
+  std::string Unit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return std::string(spec::StepUnit(job_.spec()));
+  }
+
   std::string PlainLine() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!spec::Trains(job_.spec())) {
-      return absl::StrFormat("model %d/%d  %s", last_.step(), spec::TotalSteps(job_), Eta());
+      return absl::StrFormat("%s %d/%d  %s", Unit(), last_.step(), spec::TotalSteps(job_), Eta());
     }
     return absl::StrFormat("step %d/%d  loss %.4f  grad %.3f  lr %.2e  %s tok/s  %s", last_.step(),
                            spec::TotalSteps(job_), last_.loss(), last_.grad_norm(),
@@ -264,7 +271,7 @@ class Follower {
     const bool trains = spec::Trains(job_.spec());
     const std::string tail =
         trains ? absl::StrFormat(" %d/%d  loss %.4f ", last_.step(), steps, last_.loss())
-               : absl::StrFormat(" model %d/%d ", last_.step(), steps);
+               : absl::StrFormat(" %s %d/%d ", Unit(), last_.step(), steps);
     const std::string speed =
         trains ? absl::StrFormat("  %s tok/s  %s", FormatCount(last_.tokens_per_second()), Eta())
                : absl::StrCat("  ", Eta());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,8 @@ struct WrittenText {
 struct WritingOptions {
   int64_t tokens = 100;            // to add to each prompt, > 0
   std::vector<std::string> stops;  // none of them empty
+  // Called before each pass, which is progress. Empty: nobody is told.
+  std::function<void()> at_pass = nullptr;
 };
 
 struct WritingTimes {

@@ -17,6 +17,7 @@
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "worker/trainer/checkpoint/hf_model.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/controls.h"
 #include "worker/trainer/rank/folder_evaluation.h"
 #include "worker/trainer/rank/rank_context.h"
@@ -25,8 +26,8 @@
 namespace hearth::trainer {
 namespace {
 
-// For the step thread only. The pulse stays at kOther: nothing tells a long micro-batch on the CPU
-// from one that hangs.
+// For the step thread only. To the hang watch a micro-batch is what a step is in training: each of
+// one dataset or file of questions takes about as long as those before it.
 class EvalRun {
  public:
   explicit EvalRun(const RankOptions& options)
@@ -44,7 +45,8 @@ class EvalRun {
     v1::TrainerExit exit;
     exit.set_reason(left_.has_value() ? *left_
                     : status.ok()     ? v1::EXIT_REASON_FINISHED
-                                      : BlameFor(status));
+                    : opened_         ? BlameForEvaluation(status, rank_.task.device())
+                                      : v1::EXIT_REASON_DEVICE);
     if (!left_.has_value()) {
       exit.set_message(std::string(status.message()));
     }
@@ -62,6 +64,7 @@ class EvalRun {
   absl::Status EvaluateAll() {
     HEARTH_RETURN_IF_ERROR(fault::Check("trainer.start"));
     rank_.link.SendPhase("loading");
+    HEARTH_RETURN_IF_ERROR(TryDevice());
     const int models = rank_.task.models_size();
     if (done_ < models) {
       HEARTH_RETURN_IF_ERROR(Announce(rank_.task.models(static_cast<int>(done_))));
@@ -79,6 +82,17 @@ class EvalRun {
     return absl::OkStatus();
   }
 
+  // Each part of an evaluation opens the device for itself; here only to know who is to blame when
+  // it cannot be opened.
+  absl::Status TryDevice() {
+    opened_ = false;
+    if (absl::StartsWith(rank_.task.device(), "cuda")) {
+      HEARTH_RETURN_IF_ERROR(OpenGpu(rank_.task.device(), /*deterministic=*/false).status());
+    }
+    opened_ = true;
+    return absl::OkStatus();
+  }
+
   FolderEvaluationOptions OptionsFor(const v1::Checkpoint& model) {
     FolderEvaluationOptions options;
     options.folder.path = model.path();
@@ -91,8 +105,36 @@ class EvalRun {
     options.verify = [this](const std::vector<RecordedFile>& files) {
       return verifier_.Verify(files);
     };
-    options.before_batch = [this] { return Leave(); };
+    options.before_batch = [this] {
+      EndBatch();
+      HEARTH_RETURN_IF_ERROR(Leave());
+      BeginBatch();
+      return absl::OkStatus();
+    };
+    options.before_part = [this] { BeginPart(); };
     return options;
+  }
+
+  // What follows reads files, and has batches of a size of its own.
+  void BeginPart() {
+    batch_start_.reset();
+    batches_ = 0;
+    rank_.pulse.Restart(done_);
+    rank_.pulse.Begin(Activity::kOther, "reading the files of an evaluation");
+  }
+
+  void BeginBatch() {
+    // The first may choose plans for its shapes.
+    rank_.pulse.Begin(batches_++ == 0 ? Activity::kPreparing : Activity::kEvaluation,
+                      "a batch of an evaluation");
+    batch_start_ = rank_.clock.Monotonic();
+  }
+
+  void EndBatch() {
+    if (batch_start_.has_value()) {
+      rank_.pulse.StepDone(done_, rank_.clock.Monotonic() - *batch_start_);
+      batch_start_.reset();
+    }
   }
 
   // Says what the first model is; the others may differ.
@@ -147,6 +189,7 @@ class EvalRun {
     const std::vector<std::string> datasets(evaluate_.data().begin(), evaluate_.data().end());
     HEARTH_ASSIGN_OR_RETURN(const std::vector<SourceLoss> losses,
                             MeasureFolder(options, datasets, evaluate_.batches(), rank_.env));
+    BeginPart();
     SourceLoss all;
     all.bytes = 0;
     for (size_t i = 0; i < losses.size(); ++i) {
@@ -175,6 +218,7 @@ class EvalRun {
     questions.items.limit = wanted.limit();
     const absl::Duration start = rank_.clock.Monotonic();
     absl::StatusOr<Asked> asked = AskFolder(options, questions, rank_.env);
+    BeginPart();
     if (!asked.ok()) {
       return left_.has_value() ? asked.status()
                                : absl::Status(asked.status().code(),
@@ -201,28 +245,28 @@ class EvalRun {
     return left_.has_value() ? absl::CancelledError("asked to leave") : absl::OkStatus();
   }
 
-  // A file that is missing or damaged will be so the next time; memory may be free by then, and a
-  // GPU that cannot be opened may be back.
-  v1::ExitReason BlameFor(const absl::Status& status) const {
-    const bool device = absl::IsResourceExhausted(status) || absl::IsInternal(status) ||
-                        absl::IsUnavailable(status);
-    const bool on_gpu = absl::StartsWith(rank_.task.device(), "cuda");
-    if (device) {
-      return on_gpu || absl::IsResourceExhausted(status) ? v1::EXIT_REASON_DEVICE
-                                                         : v1::EXIT_REASON_INTERNAL;
-    }
-    return v1::EXIT_REASON_BAD_DATA;
-  }
-
   RankContext rank_;
   Controls controls_;
   const FileVerifier verifier_;
   const v1::EvaluateSpec& evaluate_;
-  int64_t done_;                        // models, those of earlier epochs included
-  std::optional<v1::ExitReason> left_;  // a stop or a pause ends the run
+  int64_t done_;                               // models, those of earlier epochs included
+  std::optional<v1::ExitReason> left_;         // a stop or a pause ends the run
+  bool opened_ = true;                         // false: the device could not be
+  std::optional<absl::Duration> batch_start_;  // of the one under way
+  int64_t batches_ = 0;                        // begun of this part
 };
 
 }  // namespace
+
+v1::ExitReason BlameForEvaluation(const absl::Status& status, std::string_view device) {
+  if (!absl::IsResourceExhausted(status) && !absl::IsInternal(status) &&
+      !absl::IsUnavailable(status)) {
+    return v1::EXIT_REASON_BAD_DATA;
+  }
+  const bool on_gpu = device.substr(0, 4) == "cuda";
+  return on_gpu || absl::IsResourceExhausted(status) ? v1::EXIT_REASON_DEVICE
+                                                     : v1::EXIT_REASON_INTERNAL;
+}
 
 v1::TrainerExit RunEvaluation(const RankOptions& options) {
   return EvalRun(options).Run();

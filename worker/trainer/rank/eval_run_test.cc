@@ -1,5 +1,9 @@
 // A rank of a job of task: eval.
+#include "worker/trainer/rank/eval_run.h"
+
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/spec/fields/idle.h"
 #include "gmock/gmock.h"
@@ -7,6 +11,8 @@
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
+#include "worker/trainer/pulse/hang_watch.h"
+#include "worker/trainer/pulse/pulse.h"
 #include "worker/trainer/rank/rank.h"
 
 namespace hearth::trainer {
@@ -123,6 +129,72 @@ TEST_F(EvalRunTest, RunRank_Stopped_LeavesWithinTheModel) {
   EXPECT_TRUE(link.steps.empty());
 }
 
+// What the rank's pulse shows whenever it looks for what it is asked: before a model, and before
+// each batch, when the one before has just ended.
+class PulseReader : public FakeLink {
+ public:
+  PulseReader(v1::Task task, KeyValueStore& store, const Pulse& pulse)
+      : FakeLink(std::move(task), store), pulse_(pulse) {}
+  uint64_t TakeControl() override {
+    readings.push_back(pulse_.Read());
+    return FakeLink::TakeControl();
+  }
+
+  std::vector<Pulse::Reading> readings;
+
+ private:
+  const Pulse& pulse_;
+};
+
+TEST_F(EvalRunTest, RunRank_Batches_AreWatchedForHangs) {
+  Pulse pulse;
+  PulseReader link(EvalTask(), store_, pulse);
+  RankOptions options;
+  options.link = &link;
+  options.pulse = &pulse;
+  EXPECT_EQ(RunRank(options).reason(), v1::EXIT_REASON_FINISHED);
+  // Two models: a look before each, and one before each of its two batches.
+  ASSERT_EQ(link.readings.size(), 6U);
+  for (size_t model = 0; model < 2; ++model) {
+    const Pulse::Reading& before_first = link.readings[3 * model + 1];
+    const Pulse::Reading& in_first = link.readings[3 * model + 2];
+    EXPECT_EQ(before_first.activity, Activity::kOther) << "files may take any time";
+    EXPECT_EQ(before_first.learned, absl::ZeroDuration()) << "batches of another model";
+    EXPECT_EQ(in_first.activity, Activity::kPreparing);
+    EXPECT_GT(in_first.learned, absl::ZeroDuration()) << "the first batch is done";
+    EXPECT_EQ(in_first.step, static_cast<int64_t>(model)) << "models that are done";
+    EXPECT_LT(Allowance(HangLimits(), in_first), absl::InfiniteDuration());
+  }
+  // The last look of a model is before its last batch; what follows is the next model's.
+  EXPECT_EQ(link.readings[3].activity, Activity::kOther);
+}
+
+TEST_F(EvalRunTest, RunRank_LaterBatch_HangsAfterAMinute) {
+  v1::Task task = EvalTask();
+  task.mutable_spec()->mutable_evaluate()->set_batches(3);
+  task.mutable_spec()->mutable_evaluate()->set_batch(4);
+  Pulse pulse;
+  PulseReader link(task, store_, pulse);
+  RankOptions options;
+  options.link = &link;
+  options.pulse = &pulse;
+  EXPECT_EQ(RunRank(options).reason(), v1::EXIT_REASON_FINISHED);
+  ASSERT_EQ(link.readings.size(), 8U);
+  // Before the third batch: in the second one.
+  const Pulse::Reading& second = link.readings[3];
+  EXPECT_EQ(second.activity, Activity::kEvaluation);
+  EXPECT_STREQ(second.what, "a batch of an evaluation");
+  HangWatch watch(HangLimits(), nullptr);
+  std::string found;
+  absl::Duration now;
+  for (; found.empty() && now < absl::Minutes(5); now += HangWatch::kPeriod) {
+    found = watch.Look(second, now);
+  }
+  EXPECT_THAT(found, HasSubstr("(a batch of an evaluation; "));
+  EXPECT_THAT(found, HasSubstr("the step's thread hangs"));
+  EXPECT_LT(now, absl::Seconds(62)) << "a batch took a fraction of a second";
+}
+
 TEST_F(EvalRunTest, RunRank_BadModels_EndTheJobAfterTheGoodOnes) {
   v1::Task task = EvalTask();
   task.mutable_models(1)->set_path("/nowhere/step-00000008");
@@ -137,6 +209,37 @@ TEST_F(EvalRunTest, RunRank_BadModels_EndTheJobAfterTheGoodOnes) {
   FakeLink none(average, store_);
   EXPECT_EQ(RunTo(none).reason(), v1::EXIT_REASON_BAD_DATA) << "train.ema was not set";
   EXPECT_TRUE(none.steps.empty());
+}
+
+// A device that cannot be opened may be back when the job starts again: it is not the data's fault.
+TEST_F(EvalRunTest, RunRank_DeviceThatCannotBeOpened_IsTheDevicesFault) {
+  v1::Task task = EvalTask();
+  task.set_device("cuda:7");
+  FakeLink link(task, store_);
+  const v1::TrainerExit exit = RunTo(link);
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_DEVICE) << exit.message();
+  EXPECT_TRUE(link.steps.empty());
+}
+
+TEST(EvalBlameTest, BlameForEvaluation_ByKindOfErrorAndDevice) {
+  struct Row {
+    absl::StatusCode code;
+    v1::ExitReason on_gpu;
+    v1::ExitReason on_cpu;
+  };
+  const Row rows[] = {
+      {absl::StatusCode::kUnavailable, v1::EXIT_REASON_DEVICE, v1::EXIT_REASON_INTERNAL},
+      {absl::StatusCode::kInternal, v1::EXIT_REASON_DEVICE, v1::EXIT_REASON_INTERNAL},
+      {absl::StatusCode::kResourceExhausted, v1::EXIT_REASON_DEVICE, v1::EXIT_REASON_DEVICE},
+      {absl::StatusCode::kNotFound, v1::EXIT_REASON_BAD_DATA, v1::EXIT_REASON_BAD_DATA},
+      {absl::StatusCode::kDataLoss, v1::EXIT_REASON_BAD_DATA, v1::EXIT_REASON_BAD_DATA},
+      {absl::StatusCode::kInvalidArgument, v1::EXIT_REASON_BAD_DATA, v1::EXIT_REASON_BAD_DATA},
+  };
+  for (const Row& row : rows) {
+    const absl::Status status(row.code, "x");
+    EXPECT_EQ(BlameForEvaluation(status, "cuda:0"), row.on_gpu) << status;
+    EXPECT_EQ(BlameForEvaluation(status, "cpu"), row.on_cpu) << status;
+  }
 }
 
 TEST_F(EvalRunTest, RunRank_UnknownTask_IsABadSpec) {

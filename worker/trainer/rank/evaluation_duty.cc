@@ -1,5 +1,7 @@
 #include "worker/trainer/rank/evaluation_duty.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
@@ -10,6 +12,7 @@ namespace hearth::trainer {
 absl::Status EvaluationDuty::Open(bool held_out, const std::string& tokenizer_from) {
   held_out_ = held_out;
   HEARTH_ASSIGN_OR_RETURN(evaluations_, Evaluations::Open(rank_.spec, tokenizer_from, rank_.env));
+  HEARTH_ASSIGN_OR_RETURN(samples_, Samples::Open(rank_.spec, tokenizer_from, rank_.env));
   return absl::OkStatus();
 }
 
@@ -50,6 +53,36 @@ absl::Status EvaluationDuty::AskIfDue(Trainer& trainer, int64_t step, v1::StepRe
     if (rank_.leader) {
       rank_.link.SendLog("info", absl::StrCat("step ", step, ": ", spec::EvaluationText(result)));
     }
+  }
+  rank_.link.SendPhase("training");
+  return absl::OkStatus();
+}
+
+absl::Status EvaluationDuty::WriteSamplesIfDue(Trainer& trainer,
+                                               const Engine& engine,
+                                               int64_t step,
+                                               v1::StepReport& report) {
+  if (samples_.empty() || !Due(step)) {
+    return absl::OkStatus();
+  }
+  rank_.link.SendPhase("evaluating");
+  Samples::WriteOptions options;
+  options.engine = &engine;
+  options.threads = std::max(1, rank_.task.threads());
+  options.clock = &rank_.clock;
+  options.at_pass = [this] { rank_.pulse.Begin(Activity::kEvaluation, "writing samples"); };
+  absl::Status written;
+  const absl::Status together =
+      trainer.OnRankZero([&] { written = samples_.Write(options, report); });
+  if (!together.ok()) {
+    return rank_.Blame(together);
+  }
+  if (!written.ok()) {
+    rank_.link.SendLog("warning", absl::StrCat("step ", step, ": no samples: ", written.message()));
+  }
+  for (v1::SampleText& sample : *report.mutable_samples()) {
+    sample.set_step(step);
+    rank_.link.SendLog("info", absl::StrCat("step ", step, ": ", spec::SampleLine(sample)));
   }
   rank_.link.SendPhase("training");
   return absl::OkStatus();

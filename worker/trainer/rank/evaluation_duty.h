@@ -1,4 +1,5 @@
-// What a rank measures between steps: the held-out loss (train.eval_every) and train.evaluations.
+// What a rank does with the model between steps: it measures the held-out loss (train.eval_every)
+// and train.evaluations, and writes train.samples.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +11,21 @@
 #include "hearth/v1/job.pb.h"
 #include "worker/trainer/rank/evaluations.h"
 #include "worker/trainer/rank/rank_context.h"
+#include "worker/trainer/rank/samples.h"
+#include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/trainer.h"
 
 namespace hearth::trainer {
 
-// Owns the evaluations' items and the newest held-out loss. For the step thread only.
+// Owns the evaluations' items, the samples' prompts and the newest held-out loss. For the step
+// thread only.
 class EvaluationDuty {
  public:
   // `rank` outlives it.
   explicit EvaluationDuty(RankContext& rank) : rank_(rank) {}
 
-  // `held_out`: the job has held-out data. `tokenizer_from`: Evaluations::Open, whose errors it
-  // returns.
+  // `held_out`: the job has held-out data. `tokenizer_from`: Evaluations::Open and Samples::Open,
+  // whose errors it returns.
   absl::Status Open(bool held_out, const std::string& tokenizer_from);
 
   // Whether something is measured after `step`.
@@ -35,6 +39,14 @@ class EvaluationDuty {
   // train.evaluations; results go to `report` and the log.
   absl::Status AskIfDue(Trainer& trainer, int64_t step, v1::StepReport& report);
 
+  // train.samples, after a step at which something is measured: rank 0 writes them, and the others
+  // wait. Errors: those of Trainer::OnRankZero; they set rank.blame. Texts that cannot be written
+  // (memory) are a warning: training does not depend on them.
+  absl::Status WriteSamplesIfDue(Trainer& trainer,
+                                 const Engine& engine,
+                                 int64_t step,
+                                 v1::StepReport& report);
+
   // The held-out loss of the weights after `step`; 0: it was not measured.
   double LossOf(int64_t step) const { return validated_step_ == step ? validation_loss_ : 0; }
 
@@ -44,6 +56,7 @@ class EvaluationDuty {
   RankContext& rank_;
   bool held_out_ = false;
   Evaluations evaluations_;
+  Samples samples_;
   double validation_loss_ = 0;  // the last one measured, at validated_step_
   int64_t validated_step_ = 0;
 };

@@ -25,6 +25,12 @@ absl::Status BeforeBatch(const FolderEvaluationOptions& options) {
   return options.before_batch == nullptr ? absl::OkStatus() : options.before_batch();
 }
 
+void BeforePart(const FolderEvaluationOptions& options) {
+  if (options.before_part != nullptr) {
+    options.before_part();
+  }
+}
+
 // The tokenizer that the dataset records; null: none.
 absl::StatusOr<std::unique_ptr<dataset::Tokenizer>> TokenizerOf(const dataset::Dataset& data,
                                                                 Env& env) {
@@ -39,6 +45,7 @@ absl::StatusOr<SourceLoss> Measure(const FolderEvaluationOptions& options,
                                    int64_t batches,
                                    Engine& engine,
                                    Env& env) {
+  BeforePart(options);
   const v1::DataSpec& as_trained = engine.options().spec.data();
   LoaderOptions data;
   data.sources.push_back({path, 1.0});
@@ -86,6 +93,7 @@ absl::StatusOr<std::vector<SourceLoss>> MeasureFolder(const FolderEvaluationOpti
                                                       const std::vector<std::string>& datasets,
                                                       int64_t batches,
                                                       Env& env) {
+  BeforePart(options);
   ForwardModelOptions folder = options.folder;
   folder.micro_batch = options.micro_batch > 0 ? options.micro_batch : kMicroBatch;
   HEARTH_ASSIGN_OR_RETURN(const ForwardModel model, OpenForwardModel(folder, env));
@@ -101,6 +109,7 @@ absl::StatusOr<std::vector<SourceLoss>> MeasureFolder(const FolderEvaluationOpti
 absl::StatusOr<Asked> AskFolder(const FolderEvaluationOptions& options,
                                 EvaluationOptions questions,
                                 Env& env) {
+  BeforePart(options);
   ForwardModelOptions folder = options.folder;
   folder.default_length = kDefaultLength;
   // Requests share samples, and none sees another.

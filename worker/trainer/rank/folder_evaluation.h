@@ -25,6 +25,9 @@ struct FolderEvaluationOptions {
   int64_t micro_batch = 0;  // 0: 8 on data, for questions as many as keep the device busy
   // Called with the files of each dataset before it is read; empty: they are not verified.
   std::function<absl::Status(const std::vector<RecordedFile>&)> verify;
+  // Called before the files of a model, of a dataset or of questions are read, which may take any
+  // time; the micro-batches that follow are of one size. Empty: nobody is told.
+  std::function<void()> before_part;
   // Called before each micro-batch; an error of it ends the evaluation. Empty: nothing is asked.
   std::function<absl::Status()> before_batch;
 };

@@ -114,6 +114,8 @@ absl::Status RankRun::OneStep() {
     HEARTH_ASSIGN_OR_RETURN(validation_loss,
                             evaluations_.EvaluateIfDue(session_.trainer(), result->step));
     HEARTH_RETURN_IF_ERROR(evaluations_.AskIfDue(session_.trainer(), result->step, result->report));
+    HEARTH_RETURN_IF_ERROR(evaluations_.WriteSamplesIfDue(session_.trainer(), session_.engine(),
+                                                          result->step, result->report));
     HEARTH_RETURN_IF_ERROR(Act(*result));
   }
   reporter_.NoteStep(result->step, resumed_.has_value());

@@ -295,6 +295,19 @@ absl::Status Trainer::CompleteWeights() {
   return program_.sharded() ? Drain() : absl::OkStatus();
 }
 
+absl::Status Trainer::OnRankZero(const std::function<void()>& work) {
+  watch_.Paused();
+  HEARTH_RETURN_IF_ERROR(CompleteWeights());
+  if (comm_.rank() == 0) {
+    work();
+  }
+  // On a GPU those who went on would wait in the next step, where waiting has a shorter limit.
+  int32_t there = 0;
+  HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(absl::MakeSpan(&there, 1)));
+  last_collect_ = clock_.Monotonic();
+  return absl::OkStatus();
+}
+
 void Trainer::NothingAhead() {
   if (last_collect_ != -absl::InfiniteDuration()) {
     watch_.Paused();

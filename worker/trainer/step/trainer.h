@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -113,6 +114,10 @@ class Trainer {
   // Before anything reads the weights between steps: with a sharded optimizer each rank has its
   // parts of the newest. All ranks call it together; nothing may be in flight.
   absl::Status CompleteWeights();
+  // Rank 0 does `work`, which may read the weights of the newest step, whole by then; the others
+  // wait for it. All ranks call it together; nothing may be in flight. Its time is no step's.
+  // Errors: those of CompleteWeights and the collective's.
+  absl::Status OnRankZero(const std::function<void()>& work);
   // The next update's work on the device waits for the moment that `event`, which outlives the next
   // Launch, recorded last: until then somebody copies what updates change.
   void HoldUpdate(const kernels::Event& event) { hold_ = &event; }

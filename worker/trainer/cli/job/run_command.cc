@@ -12,6 +12,8 @@
 #include "common/base/status_macros.h"
 #include "common/io/rooted_env.h"
 #include "common/io/verified_files.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/rows.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/exit_codes.h"
@@ -97,11 +99,23 @@ Env& FilesOf(const WorkerRunOptions& options) {
   return env;
 }
 
+// --no-verify stands for data.verify, and acts where it does.
+absl::Status SkipVerifying(v1::JobSpec& job_spec) {
+  const v1::FieldRow& row =
+      spec::RowOf(*v1::JobSpec::descriptor()->FindFieldByNumber(v1::JobSpec::kDataFieldNumber));
+  if (spec::Evaluate(row.applies_when(), job_spec) == spec::Truth::kNo) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--no-verify changes nothing: ", spec::WhyNot(row.applies_when(), job_spec)));
+  }
+  job_spec.mutable_data()->set_verify(false);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::Task> MakeTask(const RunOptions& options) {
   v1::Task task;
   HEARTH_ASSIGN_OR_RETURN(*task.mutable_spec(), LoadJob(options.job));
   if (!options.verify) {
-    task.mutable_spec()->mutable_data()->set_verify(false);
+    HEARTH_RETURN_IF_ERROR(SkipVerifying(*task.mutable_spec()));
   }
   const std::string device =
       options.device.empty() ? task.spec().resources().device() : options.device;

@@ -1,0 +1,63 @@
+// train.samples of a job: texts that its model writes between steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/dataset/tokenizer.h"
+#include "common/io/env.h"
+#include "common/time/clock.h"
+#include "hearth/v1/job.pb.h"
+#include "worker/trainer/generate/generator.h"
+#include "worker/trainer/step/engine.h"
+
+namespace hearth::trainer {
+
+// Not thread-safe.
+class Samples {
+ public:
+  // Encodes the prompts with the tokenizer of dataset folder `tokenizer_from`. Errors: those of
+  // OpenTokenizerIn and EncodePrompt; kInvalidArgument: the job has samples and its data no
+  // tokenizer, or an option of one is out of range.
+  static absl::StatusOr<Samples> Open(const v1::JobSpec& spec,
+                                      const std::string& tokenizer_from,
+                                      Env& env);
+
+  bool empty() const { return requests_.empty(); }
+
+  struct WriteOptions {
+    const Engine* engine = nullptr;  // its weights must be whole; only read
+    int threads = 1;
+    Clock* clock = nullptr;
+    std::function<void()> at_pass = nullptr;  // as WritingOptions::at_pass
+  };
+  // A text for each request, added to `report` with all but the step: what `hearth-trainer sample`
+  // writes on the CPU with a checkpoint of these weights. The model is copied into a generator of
+  // its own, on the CPU in fp32 wherever the job trains: the plan of a GPU's memory has no room for
+  // it. Errors: those of Generator, among them kResourceExhausted, and of the tokenizer; `report`
+  // is as before.
+  absl::Status Write(const WriteOptions& options, v1::StepReport& report) const;
+
+ private:
+  struct Request {
+    v1::TextRequest text;
+    std::vector<int32_t> prompt;  // tokens
+  };
+
+  // A generator for the requests, whose rules are equal.
+  absl::StatusOr<std::unique_ptr<Generator>> GeneratorFor(const WriteOptions& options,
+                                                          const std::vector<size_t>& group) const;
+  absl::StatusOr<v1::SampleText> WriteOne(const WriteOptions& options,
+                                          const Request& request,
+                                          Generator& generator) const;
+
+  std::vector<Request> requests_;
+  std::unique_ptr<dataset::Tokenizer> tokenizer_;
+};
+
+}  // namespace hearth::trainer
