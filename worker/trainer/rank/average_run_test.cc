@@ -14,7 +14,7 @@
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/hf_model.h"
-#include "worker/trainer/rank/forward_model.h"
+#include "worker/trainer/rank/evaluation/forward_model.h"
 
 namespace hearth::trainer {
 namespace {

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/table_rows.h"
 #include "common/spec/objective/objective_table.h"
-#include "worker/trainer/rank/eval_run.h"
+#include "worker/trainer/rank/evaluation/eval_run.h"
 #include "worker/trainer/rank/rank_run.h"
 
 namespace hearth::trainer {

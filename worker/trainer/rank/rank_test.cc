@@ -18,7 +18,7 @@
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/generate/generator.h"
-#include "worker/trainer/rank/forward_model.h"
+#include "worker/trainer/rank/evaluation/forward_model.h"
 
 namespace hearth::trainer {
 namespace {

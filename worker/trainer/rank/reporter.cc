@@ -10,8 +10,8 @@
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 #include "kernels/cuda/device.h"
+#include "worker/trainer/rank/checkpoint/state.h"
 #include "worker/trainer/rank/open_loader.h"
-#include "worker/trainer/rank/state.h"
 #include "worker/trainer/rank/step_report.h"
 
 namespace hearth::trainer {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/checkpoint/folder_weights.h"
-#include "worker/trainer/rank/forward_model.h"
-#include "worker/trainer/rank/state.h"
+#include "worker/trainer/rank/checkpoint/state.h"
+#include "worker/trainer/rank/evaluation/forward_model.h"
 
 namespace hearth::trainer {
 namespace {

@@ -25,7 +25,7 @@
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/checkpoint/shards.h"
 #include "worker/trainer/comm/collective.h"
-#include "worker/trainer/rank/state.h"
+#include "worker/trainer/rank/checkpoint/state.h"
 #include "worker/trainer/step/exchange.h"
 
 namespace hearth::trainer {

@@ -11,7 +11,7 @@
 #include "worker/trainer/cli/evaluate/eval_folder.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/evaluate/source_loss.h"
-#include "worker/trainer/rank/folder_evaluation.h"
+#include "worker/trainer/rank/evaluation/folder_evaluation.h"
 
 namespace hearth::trainer {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "worker/trainer/cli/verbs.h"
-#include "worker/trainer/rank/folder_evaluation.h"
+#include "worker/trainer/rank/evaluation/folder_evaluation.h"
 
 namespace hearth::trainer {
 

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "hearth/v1/job.pb.h"
-#include "worker/trainer/rank/evaluations.h"
+#include "worker/trainer/rank/evaluation/evaluations.h"
+#include "worker/trainer/rank/evaluation/samples.h"
 #include "worker/trainer/rank/rank_context.h"
-#include "worker/trainer/rank/samples.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/trainer.h"
 

@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/samples.h"
+#include "worker/trainer/rank/evaluation/samples.h"
 
 #include <algorithm>
 #include <utility>

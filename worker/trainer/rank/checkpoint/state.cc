@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/state.h"
+#include "worker/trainer/rank/checkpoint/state.h"
 
 #include <algorithm>
 #include <utility>

@@ -16,7 +16,7 @@
 #include "worker/trainer/rank/meeting.h"
 #include "worker/trainer/rank/rank_context.h"
 #include "worker/trainer/rank/rank_session.h"
-#include "worker/trainer/rank/trial_run.h"
+#include "worker/trainer/rank/trial/trial_run.h"
 
 namespace hearth::trainer {
 

@@ -14,7 +14,7 @@
 #include "common/io/verified_files.h"
 #include "worker/trainer/evaluate/evaluation.h"
 #include "worker/trainer/evaluate/source_loss.h"
-#include "worker/trainer/rank/forward_model.h"
+#include "worker/trainer/rank/evaluation/forward_model.h"
 #include "worker/trainer/step/scores.h"
 
 namespace hearth::trainer {

@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/trial_duty.h"
+#include "worker/trainer/rank/trial/trial_duty.h"
 
 #include <utility>
 

@@ -10,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
+#include "worker/trainer/rank/checkpoint/state.h"
 #include "worker/trainer/rank/device_reader.h"
 #include "worker/trainer/rank/meeting.h"
 #include "worker/trainer/rank/rank_context.h"
 #include "worker/trainer/rank/rank_session.h"
-#include "worker/trainer/rank/state.h"
 #include "worker/trainer/step/trainer.h"
 
 namespace hearth::trainer {

@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/forward_model.h"
+#include "worker/trainer/rank/evaluation/forward_model.h"
 
 #include <algorithm>
 #include <utility>

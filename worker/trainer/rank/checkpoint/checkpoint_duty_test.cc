@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/checkpoint_duty.h"
+#include "worker/trainer/rank/checkpoint/checkpoint_duty.h"
 
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/eval_run.h"
+#include "worker/trainer/rank/evaluation/eval_run.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/controls.h"
-#include "worker/trainer/rank/folder_evaluation.h"
+#include "worker/trainer/rank/evaluation/folder_evaluation.h"
 #include "worker/trainer/rank/rank_context.h"
 #include "worker/trainer/rank/step_report.h"
 

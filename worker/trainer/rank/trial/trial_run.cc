@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/trial_run.h"
+#include "worker/trainer/rank/trial/trial_run.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/evaluation_duty.h"
+#include "worker/trainer/rank/evaluation/evaluation_duty.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/folder_evaluation.h"
+#include "worker/trainer/rank/evaluation/folder_evaluation.h"
 
 #include <algorithm>
 #include <utility>

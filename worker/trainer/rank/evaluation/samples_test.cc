@@ -1,5 +1,5 @@
 // train.samples: what ranks write between steps, and that it changes nothing.
-#include "worker/trainer/rank/samples.h"
+#include "worker/trainer/rank/evaluation/samples.h"
 
 #include <memory>
 #include <string>
@@ -13,10 +13,10 @@
 #include "tests/support/trainer/one_rank.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
+#include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/shards.h"
 #include "worker/trainer/generate/text_request.h"
 #include "worker/trainer/generate/text_writer.h"
-#include "worker/trainer/checkpoint/folder_weights.h"
 
 namespace hearth::trainer {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/evaluations.h"
+#include "worker/trainer/rank/evaluation/evaluations.h"
 
 #include <algorithm>
 #include <utility>

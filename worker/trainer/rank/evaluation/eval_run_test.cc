@@ -1,5 +1,5 @@
 // A rank of a job of task: eval.
-#include "worker/trainer/rank/eval_run.h"
+#include "worker/trainer/rank/evaluation/eval_run.h"
 
 #include <string>
 #include <utility>

@@ -1,6 +1,6 @@
 // Optimizer state in several formats: where it lies, what the optimizer and a checkpoint make of
 // it.
-#include "worker/trainer/rank/state.h"
+#include "worker/trainer/rank/checkpoint/state.h"
 
 #include <cmath>
 #include <memory>

@@ -1,6 +1,6 @@
 // Jobs with precision.trial: what is chosen, and that the choice is made once, alike on all ranks,
 // and leaves no trace in the bits of the job that follows.
-#include "worker/trainer/rank/trial_run.h"
+#include "worker/trainer/rank/trial/trial_run.h"
 
 #include <memory>
 #include <string>
