@@ -131,14 +131,16 @@ class MuonTest : public testing::Test {
           const double start =
               before[static_cast<size_t>(i)][static_cast<size_t>(part.row_offset * part.cols) + k];
           // Without masters each step rounds by less than a last place, 2^-7 of the value.
-          const double place = no_masters ? kSteps * 0x1p-7 * std::abs(e.master[k]) : 0;
+          const double largest = std::max(std::abs(start), std::abs(e.master[k]));
+          const double place = no_masters ? kSteps * 0x1p-7 * largest : 0;
           const double off = std::max(0.0, std::abs(double{got[k]} - e.master[k]) - place);
           error += off * off;
           moved += (e.master[k] - start) * (e.master[k] - start);
         }
         // A momentum in int8 is off by 1 / 440 of the largest value of its block at most (in the
         // mean square), in BF16 by 2^-9 of its own; the orthogonal step lifts that tenfold at most.
-        EXPECT_LT(std::sqrt(error / moved), plain ? 1e-4 : 0.03) << parameter.name << part.name;
+        const double bound = !plain ? 0.03 : (no_masters ? 1e-3 : 1e-4);
+        EXPECT_LT(std::sqrt(error / moved), bound) << parameter.name << part.name;
         EXPECT_GT(moved, 0);
       }
     }
