@@ -6,9 +6,12 @@
 #include "coordinator/core/folders/checkpoint_folders.h"
 #include "coordinator/core/gangs/deadlines.h"
 #include "coordinator/core/gangs/stragglers.h"
+#include "coordinator/core/gangs/stuck_jobs.h"
 #include "coordinator/core/identity/token_commands.h"
 #include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/jobs/notifications.h"
 #include "coordinator/core/jobs/repeated_calls.h"
+#include "coordinator/core/jobs/start_conditions.h"
 #include "coordinator/core/liveness/silent_workers.h"
 #include "coordinator/core/part_rows.h"
 #include "coordinator/core/placement/placement.h"
@@ -27,20 +30,26 @@ class Ticks {
         CheckpointFolders& folders,
         Deadlines& deadlines,
         Stragglers& stragglers,
+        StuckJobs& stuck,
         WorkerViews& views,
         RepeatedCalls& calls,
         TokenCommands& tokens,
-        Placement& placement)
+        StartConditions& conditions,
+        Placement& placement,
+        Notifications& notifications)
       : turn_(turn),
         jobs_(jobs),
         silent_(silent),
         folders_(folders),
         deadlines_(deadlines),
         stragglers_(stragglers),
+        stuck_(stuck),
         views_(views),
         calls_(calls),
         tokens_(tokens),
+        conditions_(conditions),
         placement_(placement),
+        notifications_(notifications),
         last_(turn.mono()) {}
 
   static std::vector<CommandRow> Rows();
@@ -57,10 +66,13 @@ class Ticks {
   CheckpointFolders& folders_;
   Deadlines& deadlines_;
   Stragglers& stragglers_;
+  StuckJobs& stuck_;
   WorkerViews& views_;
   RepeatedCalls& calls_;
   TokenCommands& tokens_;
+  StartConditions& conditions_;
   Placement& placement_;
+  Notifications& notifications_;
   absl::Duration last_;  // monotonic
 };
 

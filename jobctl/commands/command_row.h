@@ -51,6 +51,7 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Cancel, "cancel", "Stop a job (a checkpoint is written unless --now)") \
   ROW(Pause, "pause", "Write a checkpoint and free the workers") \
   ROW(Resume, "resume", "Continue a paused, failed or cancelled job") \
+  ROW(Note, "note", "Add a note to a job's events") \
   ROW(Update, "update", "Change a job's priority or labels") \
   ROW(Delete, "delete", "Remove an ended or paused job and its history") \
   ROW(Wait, "wait", "Wait until a job ends; the exit code says how it ended") \
