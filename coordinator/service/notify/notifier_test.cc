@@ -18,11 +18,13 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr absl::Time kNow = absl::UnixEpoch() + absl::Seconds(1700000000);
+absl::Time At() {
+  return absl::FromUnixSeconds(1700000000);
+}
 
 absl::Status Post(const std::string& url, const WebhookOptions& options = {}) {
   const std::atomic<bool> stop{false};
-  return PostWebhook(options, url, "12-0", "{}", kNow, stop);
+  return PostWebhook(options, url, "12-0", "{}", At(), stop);
 }
 
 std::string Script(const TempDir& dir, const std::string& name, const std::string& text) {
@@ -33,7 +35,7 @@ std::string Script(const TempDir& dir, const std::string& name, const std::strin
   return path;
 }
 
-absl::Status Run(const std::string& path, absl::Duration timeout = absl::Minutes(1)) {
+absl::Status RunScript(const std::string& path, absl::Duration timeout = absl::Minutes(1)) {
   const std::atomic<bool> stop{false};
   return RunNotifyCommand(path, R"({"on": "failed"})", timeout, stop);
 }
@@ -56,7 +58,7 @@ struct Answers {
 };
 
 TEST(WebhookSignature, TextIsTimeDotBody) {
-  EXPECT_EQ(WebhookSignature("0123456789abcdef", kNow, "{}"),
+  EXPECT_EQ(WebhookSignature("0123456789abcdef", At(), "{}"),
             "t=1700000000,v1=e4f8e2ecae2295b2ddb2f0b5584c8275e226c0ebe9b3b819e70156bb67122e3e");
 }
 
@@ -128,25 +130,25 @@ TEST(RunNotifyCommand, GetsTheBodyAndNoMoreThanItsEnvironment) {
   setenv("HEARTH_SECRET_OF_THE_COORDINATOR", "x", 1);
   const std::string path =
       Script(dir, "tell", absl::StrCat("cat > ", dir.path(), "/body; env > ", dir.path(), "/env"));
-  EXPECT_TRUE(Run(path).ok());
+  EXPECT_TRUE(RunScript(path).ok());
   EXPECT_EQ(*Env::Real().ReadFile(dir.path() + "/body"), R"({"on": "failed"})");
   EXPECT_THAT(*Env::Real().ReadFile(dir.path() + "/env"), Not(HasSubstr("HEARTH_SECRET")));
 }
 
 TEST(RunNotifyCommand, Failures_SayWhatHappened) {
   TempDir dir;
-  EXPECT_THAT(std::string(Run(Script(dir, "three", "exit 3")).message()),
+  EXPECT_THAT(std::string(RunScript(Script(dir, "three", "exit 3")).message()),
               HasSubstr("three ended with code 3"));
-  EXPECT_THAT(std::string(Run(Script(dir, "killed", "kill -9 $$")).message()),
+  EXPECT_THAT(std::string(RunScript(Script(dir, "killed", "kill -9 $$")).message()),
               HasSubstr("killed was ended by signal 9"));
-  EXPECT_THAT(std::string(Run(dir.path() + "/none").message()), HasSubstr("No such file"));
+  EXPECT_THAT(std::string(RunScript(dir.path() + "/none").message()), HasSubstr("No such file"));
 }
 
 // Its children, too: they share its process group.
 TEST(RunNotifyCommand, TooLong_IsKilledWithItsGroup) {
   TempDir dir;
   const absl::Status status =
-      Run(Script(dir, "slow", "sleep 1000 & wait"), absl::Milliseconds(200));
+      RunScript(Script(dir, "slow", "sleep 1000 & wait"), absl::Milliseconds(200));
   EXPECT_THAT(std::string(status.message()), HasSubstr("slow did not end within 200ms"));
 }
 
