@@ -220,7 +220,7 @@ class StartLater(harness.ClusterTest):
 
     def test_after(self):
         first = self.cluster.submit(self.tiny(start={"not_before": "2199-01-01T00:00:00Z"}))
-        second = self.cluster.submit(self.tiny(), "--after", first)
+        second = self.cluster.submit(self.tiny(), "--after", "job/" + first)
         third = self.cluster.submit(self.tiny(), "--after", second)
         harness.wait_until("what the job waits for", lambda: self.cluster.job(second)["reasonCode"] == "after_job")
         self.assertIn(f"waits for job {first} to succeed (start.after)", self.cluster.jobctl("describe", second).stdout)

@@ -67,7 +67,7 @@ class Tutorial(harness.ClusterTest):
         path = self.write("base.json", json.dumps(job))
         self.run_shell(f"jobctl dataset build --input ../text.txt --tokenizer bpe:400 --out ../text\n"
                        f"hearth-trainer run {path} --out ../base --threads 2\n"
-                       f"cp -r ../base/checkpoints/step-00000040 base; rm -r base/state")
+                       f"cp -r ../base/checkpoints/step-00000040 base; rm -r base/state base/MANIFEST.json")
 
     def test_every_command(self):
         self.configure_tell()
