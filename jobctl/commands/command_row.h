@@ -28,7 +28,8 @@ struct CommandDef {
 absl::Span<const CommandDef> Commands();
 
 // Makes the arguments "job", "worker", "token" and "context" of a command and its subcommands, and
-// the option --after, also take what `-o name` prints: job/ID, worker/NAME. Call it after the command's setup.
+// the option --after, also take what `-o name` prints: job/ID, worker/NAME. Call it after the
+// command's setup.
 void AcceptResourceNames(CLI::App& app);
 
 // clang-format off
