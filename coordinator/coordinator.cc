@@ -47,6 +47,18 @@ std::string JoinHostPort(const std::string& host, int port) {
                                              : absl::StrCat("[", host, "]:", port);
 }
 
+// The core knows what of the receivers its decisions need.
+LoopOptions WithReceivers(const CoordinatorOptions& options) {
+  LoopOptions loop = options.loop;
+  const NotifySettings& settings = options.notify.settings;
+  loop.core.notify = settings.all_jobs;
+  loop.core.notify_url_prefixes = settings.url_prefixes;
+  for (const auto& [name, path] : settings.commands) {
+    loop.core.notify_commands.insert(name);
+  }
+  return loop;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const CoordinatorOptions& options,
@@ -86,13 +98,18 @@ absl::Status Coordinator::StartParts() {
   metrics_ = std::make_unique<CoordinatorMetrics>(store_->generation(), state.set_aside);
   inspector_ = std::make_unique<Inspector>(hub_, clock_, store_->generation());
   executor_ = std::make_unique<Executor>(options_.stream_threads);
-  loop_ = std::make_unique<Loop>(options_.loop, clock_, *store_, state, *view_, hub_, *inspector_,
-                                 *metrics_);
+  loop_ = std::make_unique<Loop>(WithReceivers(options_), clock_, *store_, state, *view_, hub_,
+                                 *inspector_, *metrics_);
+  notifier_ = std::make_unique<Notifier>(
+      options_.notify, clock_, [this](const DeliveryRequest& request, const absl::Status& status) {
+        loop_->PostFromAgent(DeliveryDone{request.job_id, request.id, status}, nullptr);
+      });
   checker_ = std::make_unique<SpecChecker>(*loop_, *view_, *inspector_);
   HEARTH_CHECK(CallTableProblem().empty(), CallTableProblem().c_str());
   gate_ = std::make_unique<Gate>(*view_, *loop_, clock_, options_.no_auth);
   HEARTH_RETURN_IF_ERROR(fault::Check("coordinator.before_serve"));
   loop_->Start([this](const InspectionRequest& request) { checker_->Inspect(request); },
+               [this](DeliveryRequest request) { notifier_->Send(std::move(request)); },
                [this](const absl::Status& status) {
                  absl::MutexLock lock(&mu_);
                  failure_ = status;
@@ -239,6 +256,10 @@ void Coordinator::Stop() {
     server_->Wait();
   }
   http_server_.reset();
+  // Before the loop, which still takes down what was delivered.
+  if (notifier_ != nullptr) {
+    notifier_->Stop();
+  }
   // After the server: calls that were under way still waited for the loop's answers.
   if (loop_ != nullptr) {
     loop_->Stop();

@@ -21,6 +21,7 @@
 #include "coordinator/service/loop/backups.h"
 #include "coordinator/service/loop/executor.h"
 #include "coordinator/service/loop/loop.h"
+#include "coordinator/service/notify/notifier.h"
 #include "coordinator/service/streams/stream_reactor.h"
 #include "coordinator/store/store.h"
 #include "grpcpp/server.h"
@@ -30,6 +31,7 @@ namespace hearth::coordinator {
 struct CoordinatorOptions {
   StoreOptions store;  // data_dir is required
   LoopOptions loop;
+  NotifierOptions notify;
   BackupFolder backups;  // path "" = DefaultBackupFolder; min_free_bytes is the loop's
   std::string listen = "127.0.0.1:7070";  // port 0 = any free one
   std::string http = "127.0.0.1:7071";
@@ -102,6 +104,7 @@ class Coordinator {
   std::unique_ptr<Inspector> inspector_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Loop> loop_;
+  std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<SpecChecker> checker_;
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<Backups> backups_;

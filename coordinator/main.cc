@@ -16,9 +16,11 @@
 #include "absl/time/time.h"
 #include "common/base/version.h"
 #include "common/fault/fault.h"
+#include "common/io/env.h"
 #include "common/log/log.h"
 #include "common/time/clock.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/service/notify/notify_config.h"
 #include "coordinator/store/backup.h"
 #include "coordinator/store/check.h"
 
@@ -42,6 +44,7 @@ struct Flags {
   bool check = false;
   bool repair = false;
   std::string backup;
+  std::string notify;  // file of NotifyConfig, "" = none
   bool list_fault_points = false;
 };
 
@@ -77,6 +80,8 @@ constexpr SecondsRow kSeconds[] = {
      "restarted"},
     {"--loading-seconds", &CoreOptions::loading_timeout, false,
      "A gang with a rank that has been loading data and model for this long is restarted"},
+    {"--stuck-seconds", &CoreOptions::stuck, false,
+     "A running job that makes no step for this long is stuck, and its receivers are told"},
     {"--kill-timeout-seconds", &CoreOptions::kill_timeout, false,
      "A worker that has not confirmed a kill after this long is unhealthy"},
 };
@@ -136,6 +141,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->type_name("NAME");
   app.add_flag("--open-metrics", options.open_metrics,
                "/metrics and /sd/workers need no token beyond loopback");
+  app.add_option(
+         "--notify", flags.notify,
+         "File (YAML) with the receivers of notifications of all jobs, and the commands and "
+         "URLs that job files may name")
+      ->type_name("FILE");
   app.add_flag("--insecure", options.insecure, "Allow clear text on non-loopback addresses");
   app.add_flag("--no-auth", options.no_auth,
                "Ask for no tokens: everyone who reaches the coordinator may do everything");
@@ -241,6 +251,13 @@ int Run(Flags& flags) {
   absl::Status ready = log::Init("hearth-coordinator", flags.log_level, flags.log_json);
   if (ready.ok()) {
     ready = fault::InitFromEnvironment();
+  }
+  if (ready.ok() && !flags.notify.empty()) {
+    auto settings = LoadNotifySettings(Env::Real(), flags.notify);
+    ready = settings.status();
+    if (settings.ok()) {
+      flags.options.notify.settings = *std::move(settings);
+    }
   }
   if (!ready.ok()) {
     return Fail(ready, kExitUsage);

@@ -10,14 +10,14 @@ set -euo pipefail
 # The tool chain, then the libraries of cmake/Dependencies.cmake in its order.
 packages=(
   build-essential cmake ninja-build ccache pkg-config git python3 curl ca-certificates xz-utils
-  libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev libabsl-dev libssl-dev zlib1g-dev libxxhash-dev
+  libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev libabsl-dev libssl-dev libcurl4-openssl-dev zlib1g-dev libxxhash-dev
   libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libsqlite3-dev
   prometheus-cpp-dev libmicrohttpd-dev
   libopenblas-openmp-dev libgloo-dev libsentencepiece-dev libpcre2-dev libseccomp-dev libutf8proc-dev libzstd-dev
 )
 
 tests=(libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy sqlite3
-  prometheus python3-yaml python3-jsonschema python3-grpcio python3-protobuf python3-numpy openssl mount
+  prometheus python3-yaml python3-jsonschema python3-grpcio python3-protobuf python3-numpy openssl mount tmux
   chromium chromium-driver python3-selenium)
 
 case "${1:-}" in

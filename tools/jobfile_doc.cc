@@ -137,6 +137,10 @@ Json ValueOf(const FieldDescriptor& field, const std::string& path) {
     case FieldDescriptor::CPPTYPE_STRING:
       return TextOf(field);
     case FieldDescriptor::CPPTYPE_MESSAGE: {
+      if (field.message_type()->full_name() == "google.protobuf.Timestamp") {
+        return {{"type", "string"},
+                {"pattern", "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})$"}};
+      }
       if (!IsSection(field.message_type())) {
         return {{"type", "string"}, {"pattern", "^([0-9.]+(h|m|s|ms))+$"}};
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "common/base/status_macros.h"
 #include "common/config/reader.h"
 #include "common/config/yaml_writer.h"
 
@@ -30,24 +31,28 @@ absl::Status ToStatus(std::vector<ReadError>& errors, std::string_view file_name
 
 }  // namespace
 
-absl::StatusOr<v1::JobSpec> ParseJobSpec(std::string_view text, std::string_view file_name) {
+absl::Status ParseInto(std::string_view text,
+                       std::string_view file_name,
+                       google::protobuf::Message& message) {
   std::vector<ReadError> errors;
-  v1::JobSpec job_spec;
   const absl::StatusOr<YAML::Node> node = LoadYaml(text, errors);
   if (node.ok()) {
     try {
       if (node->IsNull()) {
-        errors.push_back({0, "", "the job file is empty"});
+        errors.push_back({0, "", "the file is empty"});
       } else {
-        Reader(errors).ReadMessage(*node, "", job_spec);
+        Reader(errors).ReadMessage(*node, "", message);
       }
     } catch (const std::exception& e) {
       errors.push_back({0, "", std::string("not valid YAML: ") + e.what()});
     }
   }
-  if (!errors.empty()) {
-    return ToStatus(errors, file_name);
-  }
+  return errors.empty() ? absl::OkStatus() : ToStatus(errors, file_name);
+}
+
+absl::StatusOr<v1::JobSpec> ParseJobSpec(std::string_view text, std::string_view file_name) {
+  v1::JobSpec job_spec;
+  HEARTH_RETURN_IF_ERROR(ParseInto(text, file_name, job_spec));
   return job_spec;
 }
 

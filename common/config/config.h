@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::config {
@@ -17,6 +18,11 @@ namespace hearth::config {
 // out-of-range integers, YAML 1.1 traps (010, no, yes as bool). kInvalidArgument: all errors, one a
 // line "job.yaml:12: batch.micro_batch_sizes: unknown key; did you mean micro_batch_size?".
 absl::StatusOr<v1::JobSpec> ParseJobSpec(std::string_view text, std::string_view file_name);
+
+// The same for another message of hearth.v1, whose fields are the keys: sets those that are given.
+absl::Status ParseInto(std::string_view text,
+                       std::string_view file_name,
+                       google::protobuf::Message& message);
 
 // Applies "path=value" (value in YAML syntax) as --set does. The field path of errors is the path
 // given.

@@ -151,6 +151,13 @@ void Fill(Random& random, Message& message) {
     message.CopyFrom(duration);
     return;
   }
+  if (message.GetDescriptor()->full_name() == "google.protobuf.Timestamp") {
+    google::protobuf::Timestamp time;
+    time.set_seconds(Below(random, 315537897600) - 62135596800);  // the years 1..9999
+    time.set_nanos(Below(random, 2) == 0 ? 0 : static_cast<int32_t>(Below(random, 1000000000)));
+    message.CopyFrom(time);
+    return;
+  }
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *message.GetDescriptor()->field(i);
     const bool entry = message.GetDescriptor()->options().map_entry();

@@ -199,6 +199,21 @@ TEST(ParseJobSpecTest, Durations_NeedAUnit) {
   }
 }
 
+TEST(ParseJobSpecTest, Times_NeedTheirOffset) {
+  const auto seconds = [](const std::string& text) {
+    return Parse("start: {not_before: " + text + "}").start().not_before().seconds();
+  };
+  EXPECT_EQ(seconds("2026-11-26T22:00:00+01:00"), 1795726800);
+  EXPECT_EQ(seconds("\"2026-11-26T21:00:00Z\""), 1795726800);
+  EXPECT_EQ(ToYaml(Parse("start: {not_before: 2026-11-26T22:00:00.5+01:00}")),
+            "start:\n  not_before: \"2026-11-26T21:00:00.5Z\"\n");
+  for (const char* bad : {"22:00", "2026-11-26", "2026-11-26T22:00:00", "2026-13-26T22:00:00Z",
+                          "infinite-future", "12026-11-26T22:00:00Z", "[1]"}) {
+    EXPECT_THAT(ParseError(std::string("start: {not_before: \"") + bad + "\"}"),
+                HasSubstr("start.not_before: expected a time with its offset from UTC"));
+  }
+}
+
 TEST(ToYamlTest, DesignExample_ReadsBackEqual) {
   const v1::JobSpec job = Parse(kDesignExample);
   const std::string yaml = ToYaml(job);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "common/config/scalars.h"
 #include "common/spec/fields/facts.h"
@@ -57,9 +58,25 @@ bool IsDuration(const FieldDescriptor& field) {
   return IsType(field.message_type(), google::protobuf::Duration::descriptor());
 }
 
+bool IsTimestamp(const FieldDescriptor& field) {
+  return IsType(field.message_type(), google::protobuf::Timestamp::descriptor());
+}
+
 bool IsAutoInteger(const FieldDescriptor& field) {
   return field.number() == v1::BatchSpec::kMicroBatchSizeFieldNumber &&
          IsType(field.containing_type(), v1::BatchSpec::descriptor());
+}
+
+// Into `target`, the value of a field that is a time or a duration.
+absl::Status ReadTime(const Scalar& scalar, const FieldDescriptor& field, Message& target) {
+  if (IsTimestamp(field)) {
+    HEARTH_ASSIGN_OR_RETURN(const google::protobuf::Timestamp time, ParseTimestamp(scalar));
+    target.CopyFrom(time);
+    return absl::OkStatus();
+  }
+  HEARTH_ASSIGN_OR_RETURN(const google::protobuf::Duration duration, ParseDuration(scalar));
+  target.CopyFrom(duration);
+  return absl::OkStatus();
 }
 
 // `or_auto`: "auto" stands for 0.
@@ -316,7 +333,8 @@ void Reader::ReadElement(const YAML::Node& node,
                          const std::string& path,
                          Message& message,
                          const FieldDescriptor& field) {
-  if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || IsDuration(field)) {
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || IsDuration(field) ||
+      IsTimestamp(field)) {
     ReadScalar(node, path, message, field);
     return;
   }
@@ -383,9 +401,7 @@ void Reader::ReadScalar(const YAML::Node& node,
       });
       break;
     case FieldDescriptor::CPPTYPE_MESSAGE:
-      store(ParseDuration(scalar), [&](const google::protobuf::Duration& v) {
-        reflection->MutableMessage(&message, &field)->CopyFrom(v);
-      });
+      status = ReadTime(scalar, field, *reflection->MutableMessage(&message, &field));
       break;
     default:
       status = absl::InvalidArgumentError("this field cannot be given in a job file");

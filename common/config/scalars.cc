@@ -19,6 +19,9 @@ namespace {
 
 // google.protobuf.Duration allows this many seconds in either direction.
 constexpr int64_t kMaxDurationSeconds = 315576000000;
+// Those of google.protobuf.Timestamp: the years 1..9999.
+constexpr int64_t kMinTimestampSeconds = -62135596800;
+constexpr int64_t kMaxTimestampSeconds = 253402300799;
 
 absl::Status Bad(const std::string& text) {
   return absl::InvalidArgumentError(text);
@@ -175,6 +178,27 @@ absl::StatusOr<google::protobuf::Duration> ParseDuration(const Scalar& scalar) {
   return out;
 }
 
+absl::StatusOr<google::protobuf::Timestamp> ParseTimestamp(const Scalar& scalar) {
+  absl::Time time;
+  std::string error;
+  // absl reads a year of any length and spaces around the text.
+  const bool whole = scalar.text.size() > 10 && IsDigit(scalar.text.front()) &&
+                     scalar.text[4] == '-' && !absl::ascii_isspace(scalar.text.back());
+  if (!whole || !absl::ParseTime(absl::RFC3339_full, scalar.text, &time, &error) ||
+      absl::ToUnixSeconds(time) < kMinTimestampSeconds ||
+      absl::ToUnixSeconds(time) > kMaxTimestampSeconds) {
+    return Bad(
+        "expected a time with its offset from UTC, such as 2026-11-26T22:00:00+01:00 or "
+        "2026-11-26T21:00:00Z, got " +
+        Shown(scalar.text));
+  }
+  google::protobuf::Timestamp out;
+  out.set_seconds(absl::ToUnixSeconds(time));
+  out.set_nanos(static_cast<int32_t>(
+      absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(absl::ToUnixSeconds(time)))));
+  return out;
+}
+
 std::string FormatNumber(double value) {
   if (std::isnan(value)) {
     return ".nan";
@@ -212,6 +236,12 @@ std::string FormatDuration(const google::protobuf::Duration& duration) {
     return absl::StrFormat("%dm", seconds / 60);
   }
   return absl::StrFormat("%ds", seconds);
+}
+
+std::string FormatTimestamp(const google::protobuf::Timestamp& time) {
+  return absl::FormatTime("%E4Y-%m-%dT%H:%M:%E*SZ",
+                          absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos()),
+                          absl::UTCTimeZone());
 }
 
 std::string FormatString(std::string_view text) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
 
 namespace hearth::config {
 
@@ -28,11 +29,16 @@ absl::StatusOr<double> ParseNumber(const Scalar& scalar);
 absl::StatusOr<bool> ParseBool(const Scalar& scalar);
 // "48h", "1h30m", "90s", "1.5s"; a unit is required.
 absl::StatusOr<google::protobuf::Duration> ParseDuration(const Scalar& scalar);
+// RFC 3339, "2026-11-26T22:00:00+01:00" or "...Z": the offset is required, as nobody else knows the
+// writer's time zone. Years 1..9999.
+absl::StatusOr<google::protobuf::Timestamp> ParseTimestamp(const Scalar& scalar);
 
 // Reads back to the same double; without an exponent from 1e-5 to 1e15, else with a '.' before it.
 std::string FormatNumber(double value);
 // In the largest of h, m, s that gives a whole number.
 std::string FormatDuration(const google::protobuf::Duration& duration);
+// In UTC: "2026-11-26T21:00:00Z", with nanoseconds where there are some.
+std::string FormatTimestamp(const google::protobuf::Timestamp& time);
 // Plain if every YAML reader reads it as this string, else in double quotes.
 std::string FormatString(std::string_view text);
 

@@ -12,13 +12,15 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-bool IsDuration(const FieldDescriptor& field) {
+template <typename Type>
+bool IsOf(const FieldDescriptor& field) {
   return field.message_type() != nullptr &&
-         field.message_type()->full_name() == google::protobuf::Duration::descriptor()->full_name();
+         field.message_type()->full_name() == Type::descriptor()->full_name();
 }
 
 bool IsStructured(const FieldDescriptor& field) {
-  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !IsDuration(field);
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE &&
+         !IsOf<google::protobuf::Duration>(field) && !IsOf<google::protobuf::Timestamp>(field);
 }
 
 std::string NumberOrAuto(const Message& message, const FieldDescriptor& field) {
@@ -44,6 +46,11 @@ std::string ScalarText(const Message& message, const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_INT32:
       return NumberOrAuto(message, field);
     case FieldDescriptor::CPPTYPE_MESSAGE: {
+      if (IsOf<google::protobuf::Timestamp>(field)) {
+        google::protobuf::Timestamp time;
+        time.CopyFrom(reflection->GetMessage(message, &field));
+        return FormatString(FormatTimestamp(time));
+      }
       google::protobuf::Duration duration;
       duration.CopyFrom(reflection->GetMessage(message, &field));
       return FormatDuration(duration);

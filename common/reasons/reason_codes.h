@@ -18,6 +18,9 @@ inline constexpr char kWorkersBusy[] = "workers_busy";
 inline constexpr char kWaitsForStop[] = "waits_for_stop";
 inline constexpr char kReserved[] = "reserved";
 inline constexpr char kReattaching[] = "reattaching";
+inline constexpr char kStartTime[] = "start_time";
+inline constexpr char kAfterJob[] = "after_job";
+inline constexpr char kAfterNotSucceeded[] = "after_not_succeeded";
 inline constexpr char kCheckingPaths[] = "checking_paths";
 inline constexpr char kScheduled[] = "scheduled";
 inline constexpr char kFirstStep[] = "first_step";
@@ -60,6 +63,10 @@ inline constexpr ReasonRow kReasons[] = {
     {kWaitsForStop, "other jobs are being stopped to make room"},
     {kReserved, "free workers are reserved for jobs ahead in the queue"},
     {kReattaching, "the coordinator has just started and waits for its workers"},
+    {kStartTime, "its start time (start.not_before) has not come yet"},
+    {kAfterJob, "the job that has to succeed first (start.after) has not ended yet"},
+    {kAfterNotSucceeded,
+     "the job that had to succeed first (start.after) failed, was cancelled or was deleted"},
     {kCheckingPaths, "datasets and models are being checked on a worker"},
     {kScheduled, "a gang was placed"},
     {kFirstStep, "the first step of the epoch was reported"},

@@ -12,10 +12,13 @@
 #include "coordinator/core/agents/heartbeats.h"
 #include "coordinator/core/gangs/deadlines.h"
 #include "coordinator/core/gangs/stragglers.h"
+#include "coordinator/core/gangs/stuck_jobs.h"
 #include "coordinator/core/identity/token_commands.h"
 #include "coordinator/core/jobs/inspections.h"
 #include "coordinator/core/jobs/job_commands.h"
 #include "coordinator/core/jobs/job_deletion.h"
+#include "coordinator/core/jobs/notifications.h"
+#include "coordinator/core/jobs/start_conditions.h"
 #include "coordinator/core/liveness/loss_declaration.h"
 #include "coordinator/core/placement/placement.h"
 #include "coordinator/core/reports/reports.h"
@@ -32,6 +35,7 @@ using CommandParts = std::tuple<JobCommands*,
                                 JobDeletion*,
                                 Checkpoints*,
                                 Inspections*,
+                                Notifications*,
                                 WorkerCommands*,
                                 LossDeclaration*,
                                 TokenCommands*,
@@ -137,6 +141,9 @@ struct CoreAssembly {
   Deadlines deadlines{turn, options, workers, liveness, jobs, gangs, states, ends};
 
   Stragglers stragglers{turn, jobs, gangs, states};
+  StuckJobs stuck{turn, options, jobs, gangs, states};
+  StartConditions conditions{turn, jobs, states};
+  Notifications notifications{turn, options, jobs, states};
 
   Isolation isolation{turn, options, workers, liveness, jobs, states, plan};
   SilentWorkers silent{turn, workers, liveness, jobs, gangs, states, ends, isolation};
@@ -157,13 +164,13 @@ struct CoreAssembly {
   WorkerCommands worker_commands{turn, workers, views, plan};
   LossDeclaration declaration{turn, workers, liveness, silent, isolation, views, plan};
   TokenCommands token_commands{turn, tokens};
-  Ticks ticks{turn,       jobs,  silent, folders,        checkpoints, deadlines,
-              stragglers, views, calls,  token_commands, placement};
+  Ticks ticks{turn,  jobs,  silent, folders,        checkpoints, deadlines, stragglers,
+              stuck, views, calls,  token_commands, conditions,  placement, notifications};
 
   const CommandParts command_parts{
-      &job_commands, &job_deletion,   &checkpoints, &inspections, &worker_commands,
-      &declaration,  &token_commands, &folders,     &sessions,    &heartbeats,
-      &reports,      &key_values,     &ticks};
+      &job_commands,    &job_deletion, &checkpoints,    &inspections, &notifications,
+      &worker_commands, &declaration,  &token_commands, &folders,     &sessions,
+      &heartbeats,      &reports,      &key_values,     &ticks};
 };
 
 CoreAssembly::CoreAssembly(const CoreOptions& core_options, const RestoredState& state, Now now)
@@ -199,6 +206,7 @@ void CoreAssembly::Restore(const RestoredState& state) {
 void CoreAssembly::RestoreJob(const v1::JobRecord& record) {
   const std::string& id = record.job().job_id();
   jobs.Restore(record, turn.now());
+  notifications.Restore(record);
   // From the step that was reported last: only a later one is a sign of life.
   gangs.Start(id, record.job().step(), turn.mono());
   if (!HasGang(record.job().state())) {
@@ -231,6 +239,7 @@ Effects CoreAssembly::Apply(const Command& command, Now now) {
       calls.Remember(key, row, reply->job->job_id());
     }
   }
+  notifications.TakeEvents();
   // Views first: they may add rows.
   views.Flush();
   jobs.Flush(turn.effects());
@@ -322,6 +331,9 @@ Core::IdleReaders Core::FindIdleReaders(const v1::Checkpoint& checkpoint,
   return found;
 }
 
+int64_t Core::pending_notifications() const {
+  return parts_->notifications.pending();
+}
 int64_t Core::last_revision() const {
   return parts_->jobs.revision();
 }

@@ -44,6 +44,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,14 @@ struct InspectionRequest {
   std::string worker_id;
   v1::JobSpec spec;
 };
+// The caller delivers it and comes back with DeliveryDone.
+struct DeliveryRequest {
+  std::string job_id;
+  std::string id;       // Notification.id
+  std::string url;      // either this
+  std::string command;  // or this
+  std::string body;     // JSON
+};
 struct Reply {
   absl::Status status;  // with a google.rpc.ErrorInfo payload if not OK
   std::optional<v1::Job> job;
@@ -149,10 +158,12 @@ struct Effects {
   std::vector<OutgoingMessage> messages;
   std::vector<CloseConnection> closes;  // after the messages
   std::vector<InspectionRequest> inspections;
+  std::vector<DeliveryRequest> deliveries;
   std::optional<Reply> reply;  // of commands that have one
   bool planned = false;        // a Tick in which the scheduler planned
   Visits visits;               // what the command has cost
   std::vector<CheckpointWrite> checkpoint_writes;
+  std::vector<std::string> delivery_outcomes;  // delivered | failed (one attempt) | abandoned
 
   // Nothing that needs a commit.
   bool NothingDurable() const;
@@ -203,7 +214,13 @@ struct CoreOptions {
   // was down.
   double log_bytes_per_second = 2 << 20;
   double log_burst_bytes = 64 << 20;
-  absl::Duration worker_ttl = absl::Hours(24);  // offline workers without flags are forgotten
+  // A RUNNING job without a step for this long is stuck: people are told.
+  absl::Duration stuck = absl::Minutes(10);
+  // Receivers of notifications of all jobs, and what job files may name: docs/notify.md.
+  std::vector<v1::NotifySpec> notify = {};
+  std::set<std::string, std::less<>> notify_commands = {};
+  std::vector<std::string> notify_url_prefixes = {};  // empty = any URL
+  absl::Duration worker_ttl = absl::Hours(24);   // offline workers without flags are forgotten
 };
 
 // "Fine Web/112M", "k3x9q" -> "fine-web-112m-k3x9q"; at most 63 characters.
@@ -264,6 +281,9 @@ class Core {
   const CoreOptions& options() const;
   // Takes itself to be cut off from its workers; recovers nothing.
   bool isolated() const;
+
+  // Notifications of all jobs that are not delivered yet.
+  int64_t pending_notifications() const;
 
   // Events counted since the start, for /metrics: by reason code. E.g. "worker_lost", "preempted",
   // "trainer_failed".

@@ -120,6 +120,13 @@ struct InspectionDone {
   std::optional<v1::JobSpec> spec;
 };
 
+// Answer to Effects::deliveries. Not OK: it is tried again, after a pause.
+struct DeliveryDone {
+  std::string job_id;
+  std::string id;
+  absl::Status status;
+};
+
 // To be applied when NextDeadline() is reached. Scheduling happens here alone, so a batch of
 // commands costs one Plan.
 struct Tick {};

@@ -28,11 +28,14 @@ void Ticks::Pass(const Tick& /*tick*/) {
   folders_.AskForListings();
   deadlines_.Check();
   stragglers_.Check();
+  stuck_.Check();
   views_.Review();
   calls_.Expire();
   tokens_.Expire();
   views_.Expire();
+  conditions_.Check();
   placement_.PlanIfDue();
+  notifications_.Send();
 }
 
 }  // namespace hearth::coordinator

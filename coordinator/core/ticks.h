@@ -7,9 +7,12 @@
 #include "coordinator/core/folders/checkpoints.h"
 #include "coordinator/core/gangs/deadlines.h"
 #include "coordinator/core/gangs/stragglers.h"
+#include "coordinator/core/gangs/stuck_jobs.h"
 #include "coordinator/core/identity/token_commands.h"
 #include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/jobs/notifications.h"
 #include "coordinator/core/jobs/repeated_calls.h"
+#include "coordinator/core/jobs/start_conditions.h"
 #include "coordinator/core/liveness/silent_workers.h"
 #include "coordinator/core/part_rows.h"
 #include "coordinator/core/placement/placement.h"
@@ -29,10 +32,13 @@ class Ticks {
         Checkpoints& checkpoints,
         Deadlines& deadlines,
         Stragglers& stragglers,
+        StuckJobs& stuck,
         WorkerViews& views,
         RepeatedCalls& calls,
         TokenCommands& tokens,
-        Placement& placement)
+        StartConditions& conditions,
+        Placement& placement,
+        Notifications& notifications)
       : turn_(turn),
         jobs_(jobs),
         silent_(silent),
@@ -40,10 +46,13 @@ class Ticks {
         checkpoints_(checkpoints),
         deadlines_(deadlines),
         stragglers_(stragglers),
+        stuck_(stuck),
         views_(views),
         calls_(calls),
         tokens_(tokens),
+        conditions_(conditions),
         placement_(placement),
+        notifications_(notifications),
         last_(turn.mono()) {}
 
   static std::vector<CommandRow> Rows();
@@ -61,10 +70,13 @@ class Ticks {
   Checkpoints& checkpoints_;
   Deadlines& deadlines_;
   Stragglers& stragglers_;
+  StuckJobs& stuck_;
   WorkerViews& views_;
   RepeatedCalls& calls_;
   TokenCommands& tokens_;
+  StartConditions& conditions_;
   Placement& placement_;
+  Notifications& notifications_;
   absl::Duration last_;  // monotonic
 };
 

@@ -104,9 +104,10 @@ absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed)
 
 absl::Status CompleteJobIds(const CLI::App& app, const Whole& whole) {
   for (CLI::App* command : app.get_subcommands()) {
-    for (const char* name : {"job", "other"}) {
+    for (const char* name : {"job", "other", "--after"}) {
       CLI::Option* option = command->get_option_no_throw(name);
-      if (option != nullptr && option->get_positional() && option->count() > 0) {
+      const bool names_jobs = option != nullptr && (option->get_positional() || *name == '-');
+      if (names_jobs && option->count() > 0) {
         HEARTH_RETURN_IF_ERROR(CompleteArgument(*command, *option, whole));
       }
     }

@@ -19,8 +19,9 @@ namespace hearth::jobctl {
 // other errors are the coordinator's.
 absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed);
 
-// Replaces the beginnings of ids among the arguments "job" and "other" of the commands that `app`
-// has parsed by what `whole` says (WholeJobId), and says on standard error what each stands for.
+// Replaces the beginnings of ids among the arguments "job" and "other" and the option --after of
+// the commands that `app` has parsed by what `whole` says (WholeJobId), and says on standard error
+// what each stands for.
 // With an option that leaves no way back (--yes, --now) a beginning is refused.
 // kInvalidArgument: that, or `whole` returned it. On other errors of `whole` a name stays as it is:
 // the command says what is wrong with it.

@@ -77,6 +77,7 @@ struct Command {
     CLI::App& diff = *app.add_subcommand("diff", "");
     diff.add_option("job", one, "")->required();
     diff.add_option("other", other, "")->required();
+    app.add_subcommand("submit", "")->add_option("--after", after, "");
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     status = CompleteJobIds(
@@ -86,6 +87,7 @@ struct Command {
   std::vector<std::string> jobs;
   std::string one;
   std::string other;
+  std::string after;
   bool yes = false;
   absl::Status status;
 };
@@ -98,6 +100,7 @@ TEST(CompleteJobIds, Beginnings_BecomeIds) {
   EXPECT_THAT(several.jobs, ElementsAre("a-1", "b-2", "none"));
   const Command two("diff a b", client);
   EXPECT_EQ(two.one + " " + two.other, "a-1 b-2");
+  EXPECT_EQ(Command("submit --after b", client).after, "b-2");
 }
 
 TEST(CompleteJobIds, WithoutAWayBack_NeedsTheWholeId) {

@@ -44,6 +44,84 @@ absl::StatusOr<absl::Time> ParseSince(const std::string& text,
                    ": expected how long ago (10m) or a time (2026-01-31 17:05:00)"));
 }
 
+namespace {
+
+// The moment of a local time. kInvalidArgument: there is none, or there are two.
+absl::StatusOr<absl::Time> MomentOfLocal(absl::CivilSecond local, absl::TimeZone zone) {
+  const absl::TimeZone::TimeInfo info = zone.At(local);
+  if (info.kind == absl::TimeZone::TimeInfo::UNIQUE) {
+    return info.pre;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      absl::FormatCivilTime(local),
+      info.kind == absl::TimeZone::TimeInfo::SKIPPED ? " does not exist" : " comes twice", " in ",
+      zone.name(), ", where the clocks change; give the time with its offset, such as ",
+      absl::FormatTime(absl::RFC3339_sec, info.post, zone)));
+}
+
+// Reads "22:00" and the like into the next such second after `now`.
+bool ReadClockTime(const std::string& text,
+                   absl::Time now,
+                   absl::TimeZone zone,
+                   absl::CivilSecond& local) {
+  absl::Time clock;
+  std::string error;
+  if (!absl::ParseTime("%H:%M", text, absl::UTCTimeZone(), &clock, &error) &&
+      !absl::ParseTime("%H:%M:%S", text, absl::UTCTimeZone(), &clock, &error)) {
+    return false;
+  }
+  const absl::CivilSecond of_day = absl::ToCivilSecond(clock, absl::UTCTimeZone());
+  const absl::CivilSecond here = absl::ToCivilSecond(now, zone);
+  local = absl::CivilSecond(here.year(), here.month(), here.day(), of_day.hour(), of_day.minute(),
+                            of_day.second());
+  if (local <= here) {
+    const absl::CivilDay tomorrow = absl::CivilDay(here) + 1;
+    local = absl::CivilSecond(tomorrow.year(), tomorrow.month(), tomorrow.day(), of_day.hour(),
+                              of_day.minute(), of_day.second());
+  }
+  return true;
+}
+
+bool ReadLocalTime(const std::string& text, absl::CivilSecond& local) {
+  absl::Time time;
+  std::string error;
+  if (!absl::ParseTime("%Y-%m-%d %H:%M", text, absl::UTCTimeZone(), &time, &error) &&
+      !absl::ParseTime("%Y-%m-%d %H:%M:%S", text, absl::UTCTimeZone(), &time, &error)) {
+    return false;
+  }
+  local = absl::ToCivilSecond(time, absl::UTCTimeZone());
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<absl::Time> ParseStartTime(const std::string& text,
+                                          absl::Time now,
+                                          absl::TimeZone zone,
+                                          std::string_view option) {
+  const std::string name(option);
+  absl::Time time;
+  std::string error;
+  absl::CivilSecond local;
+  if (ReadClockTime(text, now, zone, local) || ReadLocalTime(text, local)) {
+    const absl::StatusOr<absl::Time> moment = MomentOfLocal(local, zone);
+    if (!moment.ok()) {
+      return Annotate(moment.status(), name);
+    }
+    time = *moment;
+  } else if (!absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " ", text,
+                     ": expected a time of day (22:00), a local time (\"2026-01-31 17:05\") or one "
+                     "with its offset (2026-01-31T17:05:00+01:00)"));
+  }
+  if (time <= now) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " ", text, " is over: it is ",
+                                                   absl::FormatTime(absl::RFC3339_sec, now, zone)));
+  }
+  return time;
+}
+
 absl::Status Confirm(const std::string& question, const std::string& needs) {
   if (isatty(STDIN_FILENO) == 0) {
     return absl::FailedPreconditionError(

@@ -27,8 +27,9 @@ struct CommandDef {
 // All commands, in the order of the help text.
 absl::Span<const CommandDef> Commands();
 
-// Makes the arguments "job", "worker", "token" and "context" of a command and its subcommands also
-// take what `-o name` prints: job/ID, worker/NAME. Call it after the command's setup.
+// Makes the arguments "job", "worker", "token" and "context" of a command and its subcommands, and
+// the option --after, also take what `-o name` prints: job/ID, worker/NAME. Call it after the
+// command's setup.
 void AcceptResourceNames(CLI::App& app);
 
 // clang-format off
@@ -51,6 +52,7 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Cancel, "cancel", "Stop a job (a checkpoint is written unless --now)") \
   ROW(Pause, "pause", "Write a checkpoint and free the workers") \
   ROW(Resume, "resume", "Continue a paused, failed or cancelled job") \
+  ROW(Note, "note", "Add a note to a job's events") \
   ROW(Update, "update", "Change a job's priority or labels") \
   ROW(Delete, "delete", "Remove an ended or paused job and its history") \
   ROW(Wait, "wait", "Wait until a job ends; the exit code says how it ended") \

@@ -14,10 +14,12 @@ absl::Span<const CommandDef> Commands() {
 
 void AcceptResourceNames(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    // The job that another one is compared with.
-    const std::string kind = option->get_name() == "other" ? "job" : option->get_name();
+    // The job that another one is compared with, or starts after.
+    const std::string name = option->get_name();
+    const bool job = name == "other" || name == "--after";
+    const std::string kind = job ? "job" : name;
     const bool named = kind == "job" || kind == "worker" || kind == "token" || kind == "context";
-    if (option->get_positional() && named) {
+    if (named && (option->get_positional() || name == "--after")) {
       option->transform([kind](const std::string& text) {
         return std::string(absl::StripPrefix(text, absl::StrCat(kind, "/")));
       });

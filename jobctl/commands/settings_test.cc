@@ -234,6 +234,7 @@ TEST(Commands, TakeWhatOutputNamePrints) {
       std::string line = std::string(def.name) + " " + kind + "/x-1";
       CLI::Option* const other = command->get_option_no_throw("other");  // a second job
       line += other == nullptr ? "" : " job/y-2";
+      line += command->get_option_no_throw("text") == nullptr ? "" : " words";  // of a note
       app.parse(line);
       EXPECT_EQ(option->as<std::string>(), "x-1") << def.name;
       EXPECT_TRUE(other == nullptr || other->as<std::string>() == "y-2") << def.name;

@@ -254,6 +254,9 @@ Report BuildReport(const ReportFacts& facts) {
     if (event.type() == "recovery") {
       report.recoveries.push_back(
           absl::StrCat(TimeText(event.time()), ", step ", event.step(), ": ", event.message()));
+    } else if (event.type() == "note") {
+      report.notes.push_back(absl::StrCat(TimeText(event.time()), ", step ", event.step(), ", ",
+                                          event.actor(), ": ", event.message()));
     }
   }
   FillLosses(report);

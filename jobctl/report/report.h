@@ -48,6 +48,7 @@ struct Report {
   std::string coordinator_version;  // "0.1.0 (1a2b3c4d5e6f)"
   std::string jobctl_version;
   std::vector<std::string> recoveries;  // a sentence each, oldest first
+  std::vector<std::string> notes;       // of users, oldest first
   std::optional<double> mean_tokens_per_second;
   std::optional<double> final_loss;
   std::optional<double> final_validation_loss;

@@ -259,6 +259,32 @@ Json ModelsAsJson(const v1::Job& job) {
   return models;
 }
 
+// Lists of sentences, each with its title.
+struct ListRow {
+  const char* title;
+  std::vector<std::string> Report::*lines;
+};
+constexpr ListRow kLists[] = {
+    {"Recoveries", &Report::recoveries},
+    {"Notes", &Report::notes},
+};
+
+std::string MarkdownList(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) {
+    absl::StrAppend(&out, "- ", Cell(line), "\n");
+  }
+  return lines.empty() ? "None.\n" : out;
+}
+
+std::string HtmlList(const std::vector<std::string>& lines) {
+  std::string out = "<ul>\n";
+  for (const std::string& line : lines) {
+    absl::StrAppend(&out, "<li>", HtmlEscaped(line), "</li>\n");
+  }
+  return lines.empty() ? "<p>None.</p>\n" : out + "</ul>\n";
+}
+
 }  // namespace
 
 std::string RenderMarkdown(const Report& report) {
@@ -276,13 +302,12 @@ std::string RenderMarkdown(const Report& report) {
     absl::StrAppend(&out, "## Loss\n\n```\n",
                     RenderPlot("loss by step", {LossSeries(report)}, plot), "```\n\n");
   }
-  absl::StrAppend(&out, "## Where\n\n", MarkdownTable(PlaceRows(report)), "## Recoveries\n\n");
-  for (const std::string& recovery : report.recoveries) {
-    absl::StrAppend(&out, "- ", Cell(recovery), "\n");
+  absl::StrAppend(&out, "## Where\n\n", MarkdownTable(PlaceRows(report)));
+  for (const ListRow& row : kLists) {
+    absl::StrAppend(&out, "## ", row.title, "\n\n", MarkdownList(report.*row.lines), "\n");
   }
   const std::string fence = Fence(report.spec_yaml);
-  absl::StrAppend(&out, report.recoveries.empty() ? "None.\n" : "", "\n## Job file\n\n`",
-                  RerunCommand(report.job.job_id()),
+  absl::StrAppend(&out, "## Job file\n\n`", RerunCommand(report.job.job_id()),
                   "` runs it again, or `jobctl submit -f FILE` with this as FILE:\n\n", fence,
                   "yaml\n", report.spec_yaml,
                   report.spec_yaml.empty() || report.spec_yaml.back() == '\n' ? "" : "\n", fence,
@@ -307,15 +332,9 @@ std::string RenderHtml(const Report& report) {
   if (spec::Trains(report.job.spec())) {
     absl::StrAppend(&out, "<h2>Loss</h2>\n", Svg(Thinned(LossSeries(report))));
   }
-  absl::StrAppend(&out, "<h2>Where</h2>\n", HtmlTable(PlaceRows(report)), "<h2>Recoveries</h2>\n");
-  if (report.recoveries.empty()) {
-    out += "<p>None.</p>\n";
-  } else {
-    out += "<ul>\n";
-    for (const std::string& recovery : report.recoveries) {
-      absl::StrAppend(&out, "<li>", HtmlEscaped(recovery), "</li>\n");
-    }
-    out += "</ul>\n";
+  absl::StrAppend(&out, "<h2>Where</h2>\n", HtmlTable(PlaceRows(report)));
+  for (const ListRow& row : kLists) {
+    absl::StrAppend(&out, "<h2>", row.title, "</h2>\n", HtmlList(report.*row.lines));
   }
   absl::StrAppend(&out, "<h2>Job file</h2>\n<p><code>",
                   HtmlEscaped(RerunCommand(report.job.job_id())),
@@ -388,6 +407,7 @@ std::string RenderJson(const Report& report) {
                     {"hottest_celsius", OrNull(report.job.devices().hottest_celsius())},
                     {"temperature_limit", report.temperature_limit},
                     {"recoveries", report.recoveries},
+                    {"notes", report.notes},
                     {"command", RerunCommand(report.job.job_id())},
                     {"spec", report.spec_yaml}};
   // Text from a job file need not be UTF-8.

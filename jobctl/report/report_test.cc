@@ -193,6 +193,10 @@ TEST(RenderMarkdown, HealthyRun_HasAllParts) {
   event.set_step(40);
   event.set_message("recovered in 3.1 s: lost rank 0");
   facts.events.push_back(event);
+  event.set_type("note");
+  event.set_actor("user:ada");
+  event.set_message("the one for the paper");
+  facts.events.push_back(event);
   const std::string text = RenderMarkdown(BuildReport(facts));
   for (const char* part :
        {"# run-1: SUCCEEDED\n", "| ok | end | SUCCEEDED at step 100 of 100 |\n",
@@ -202,7 +206,7 @@ TEST(RenderMarkdown, HealthyRun_HasAllParts) {
         "| Cost | $0.02778 so far, $0.00 to the end, $277.78 per billion tokens |\n",
         "| Worker g0 | NVIDIA H200 on node, driver 580.82.07, CUDA 13.0, hearth 0.1.0 (abc) |\n",
         "| Coordinator | 0.1.0 (1a2b3c4d5e6f) |\n", ", step 40: recovered in 3.1 s: lost rank 0\n",
-        "```\nloss by step\n",
+        "## Notes\n\n- ", ", step 40, user:ada: the one for the paper\n", "```\nloss by step\n",
         ("`jobctl get run-1 --spec | jobctl submit -f -` runs it again, or `jobctl submit -f FILE` "
          "with this as FILE:\n\n```yaml\nname: run\n")}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nis not in\n" << text;

@@ -95,7 +95,9 @@ std::string ScalarType(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_STRING:
       return "string";
     case FieldDescriptor::CPPTYPE_MESSAGE:
-      return IsSectionType(field.message_type()) ? "section" : "duration";
+      return IsSectionType(field.message_type())                                ? "section"
+             : field.message_type()->full_name() == "google.protobuf.Timestamp" ? "time"
+                                                                                : "duration";
     default:
       return "integer";
   }

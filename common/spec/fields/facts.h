@@ -16,7 +16,8 @@ struct FieldFacts {
   // "optimizer.groups.NAME.lr_scale".
   std::string path;
   const google::protobuf::FieldDescriptor* field = nullptr;
-  // "integer", "number", "string", "boolean", "duration", "section", "list of ..." or "map of ...".
+  // "integer", "number", "string", "boolean", "duration", "time", "section", "list of ..." or "map
+  // of ...".
   std::string type;
   std::string unit;             // "tokens"; "" = a bare number, or no number
   std::string comment;          // one line, without the sentence about the default

@@ -9,7 +9,7 @@ namespace {
 using Rule = void (*)(const v1::JobSpec& job, Checker& check);
 
 // Rules of all jobs, of jobs that train, and of the others.
-constexpr Rule kRules[] = {CheckLabels, CheckWorkers};
+constexpr Rule kRules[] = {CheckLabels, CheckWorkers, CheckStart, CheckNotify};
 constexpr Rule kTrainingRules[] = {CheckObjective, CheckBatch,      CheckRecipe, CheckFallback,
                                    CheckJobLayers, CheckRemedies,   CheckTrial,  CheckOptimizer,
                                    CheckSchedule,  CheckEvaluations};

@@ -10,6 +10,7 @@
 
 #include "common/spec/resolve/data_facts.h"
 #include "common/spec/violations/checker.h"
+#include "google/protobuf/repeated_ptr_field.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {
@@ -39,6 +40,14 @@ void CheckLossMasks(const v1::JobSpec& job, const DataFacts& facts, Checker& che
 // What is wrong with a label of a job, for people; empty = nothing.
 std::string LabelProblem(std::string_view key, std::string_view value);
 
+// Checks receivers of notifications: those of a job file, or of a coordinator's configuration.
+// `list` is the path of the field that holds them. Rows (one_of, required) are CheckRows'.
+void CheckReceivers(std::string_view list,
+                    const google::protobuf::RepeatedPtrField<v1::NotifySpec>& receivers,
+                    Checker& check);
+// "https://example.org:8443" of a URL that CheckReceivers finds right: without what may be secret.
+std::string UrlOrigin(const std::string& url);
+
 // The rules, by file.
 void CheckLabels(const v1::JobSpec& job, Checker& check);
 void CheckObjective(const v1::JobSpec& job, Checker& check);
@@ -50,6 +59,8 @@ void CheckTrial(const v1::JobSpec& job, Checker& check);
 void CheckOptimizer(const v1::JobSpec& job, Checker& check);
 void CheckSchedule(const v1::JobSpec& job, Checker& check);
 void CheckWorkers(const v1::JobSpec& job, Checker& check);
+void CheckStart(const v1::JobSpec& job, Checker& check);
+void CheckNotify(const v1::JobSpec& job, Checker& check);
 void CheckEvaluations(const v1::JobSpec& job, Checker& check);
 // What tasks that train nothing need.
 void CheckEvaluate(const v1::JobSpec& job, Checker& check);

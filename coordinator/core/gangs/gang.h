@@ -28,6 +28,8 @@ class Gang {
   void Progress(int64_t step, absl::Duration made);
   int64_t step() const { return step_; }
   absl::Duration last_progress() const { return last_progress_; }
+  // A step was made since the beginning above.
+  bool progressed() const { return progressed_; }
   // What a step takes: the longest of the last few, so rather too long than too short. Infinite:
   // not known yet.
   absl::Duration step_time() const { return step_time_; }

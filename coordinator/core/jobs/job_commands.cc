@@ -4,12 +4,16 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
+#include "common/base/status_macros.h"
 #include "common/reasons/reason_codes.h"
 #include "common/spec/fields/rows.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/jobs/evaluated_models.h"
+#include "coordinator/core/jobs/notifications.h"
+#include "coordinator/core/jobs/start_conditions.h"
 #include "coordinator/core/transitions.h"
 
 namespace hearth::coordinator {
@@ -24,6 +28,26 @@ absl::Status AnswerForgotten() {
                    "the answer to this request_id has just been forgotten; send it again");
 }
 
+// A job as it is submitted, without what only other jobs tell of it.
+v1::JobRecord NewRecord(const CreateJob& command, const std::string& id, absl::Time now) {
+  v1::JobRecord record;
+  record.set_paths_checked(command.paths_checked);
+  v1::Job& view = *record.mutable_job();
+  view.set_job_id(id);
+  *view.mutable_spec() = command.spec;
+  view.set_owner(command.owner);
+  view.set_state(v1::JOB_STATE_QUEUED);
+  view.set_desired(v1::DESIRED_RUN);
+  view.set_reason_code(reasons::kSubmitted);
+  view.set_reason("accepted, not yet looked at by the scheduler");
+  *view.mutable_create_time() = *view.mutable_update_time() = ToProto(now);
+  *view.mutable_state_time() = view.create_time();
+  for (const std::string& warning : command.warnings) {
+    view.add_warnings(warning);
+  }
+  return record;
+}
+
 }  // namespace
 
 std::vector<CommandRow> JobCommands::Rows() {
@@ -33,6 +57,7 @@ std::vector<CommandRow> JobCommands::Rows() {
       Row<&JobCommands::Cancel>("cancel_job", OnFullDisk::kApplied, "cancel"),
       Row<&JobCommands::Pause>("pause_job", OnFullDisk::kRefused, "pause"),
       Row<&JobCommands::Resume>("resume_job", OnFullDisk::kRefused, "resume"),
+      Row<&JobCommands::AddNote>("add_note", OnFullDisk::kRefused, "note"),
   };
 }
 
@@ -68,21 +93,23 @@ void JobCommands::Create(const CreateJob& command) {
     turn_.ReplyError(models.status());
     return;
   }
-  v1::JobRecord record;
-  record.set_paths_checked(command.paths_checked);
+  if (absl::Status allowed = CheckReceiversAllowed(command.spec, options_); !allowed.ok()) {
+    turn_.ReplyError(std::move(allowed));
+    return;
+  }
+  auto start = StartRecordOf(command.spec.start(), id, v1::StartRecord(), jobs_, turn_.wall());
+  if (!start.ok()) {
+    turn_.ReplyError(start.status());
+    return;
+  }
+  v1::JobRecord record = NewRecord(command, id, turn_.wall());
   v1::Job& view = *record.mutable_job();
-  view.set_job_id(id);
-  *view.mutable_spec() = command.spec;
   *view.mutable_models() = *std::move(models);
-  view.set_owner(command.owner);
-  view.set_state(v1::JOB_STATE_QUEUED);
-  view.set_desired(v1::DESIRED_RUN);
-  view.set_reason_code(reasons::kSubmitted);
-  view.set_reason("accepted, not yet looked at by the scheduler");
-  *view.mutable_create_time() = *view.mutable_update_time() = ToProto(turn_.wall());
-  *view.mutable_state_time() = view.create_time();
-  for (const std::string& warning : command.warnings) {
-    view.add_warnings(warning);
+  if (command.spec.has_start()) {
+    *record.mutable_start() = *std::move(start);
+  }
+  if (record.start().time_came()) {
+    view.add_warnings("start.not_before has passed already: it holds the job no longer");
   }
   if (jobs_.all().size() >= options_.max_jobs) {
     turn_.ReplyError(MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_JOBS",
@@ -255,21 +282,55 @@ void JobCommands::Resume(const ResumeJob& command) {
     job->set_desired(v1::DESIRED_RUN);
     states_.Note(*job, "update", turn_.user(), "will be resumed when it has paused");
   } else if (!HasGang(state) && state != v1::JOB_STATE_QUEUED) {
-    if (command.spec.has_value()) {
-      job->set_spec(*command.spec);
+    if (absl::Status status = Requeue(*job, command); !status.ok()) {
+      turn_.ReplyError(std::move(status));
+      return;
     }
-    for (const FieldOverride& change : command.overrides) {
-      // The new value may name files that nobody has looked at yet.
-      job->set_paths_checked(false);
-      states_.Note(*job, "override", turn_.user(),
-                   absl::StrCat(change.field, ": ", change.old_value, " -> ", change.new_value));
-    }
-    job->set_desired(v1::DESIRED_RUN);
-    // Somebody has looked at the job, so its failures count from here.
-    job->set_restarts(0);
-    states_.Transition(*job, v1::JOB_STATE_QUEUED, turn_.user(), reasons::kUserResume,
-                       "resumed by the user");
   }
+  turn_.ReplyJob(job->job());
+}
+
+absl::Status JobCommands::Requeue(JobState& job, const ResumeJob& command) {
+  const v1::JobSpec& before = job.job().spec();
+  const v1::JobSpec& after = command.spec.has_value() ? *command.spec : before;
+  const bool same_start = after.start().SerializeAsString() == before.start().SerializeAsString();
+  // What has come about of the conditions of the start stays so, unless there are others now.
+  HEARTH_ASSIGN_OR_RETURN(
+      v1::StartRecord start,
+      StartRecordOf(after.start(), command.job_id,
+                    same_start ? job.record().start() : v1::StartRecord(), jobs_, turn_.wall()));
+  if (command.spec.has_value()) {
+    HEARTH_RETURN_IF_ERROR(CheckReceiversAllowed(after, options_));
+    job.set_spec(*command.spec);
+  }
+  for (const FieldOverride& change : command.overrides) {
+    // The new value may name files that nobody has looked at yet.
+    job.set_paths_checked(false);
+    states_.Note(job, "override", turn_.user(),
+                 absl::StrCat(change.field, ": ", change.old_value, " -> ", change.new_value));
+  }
+  job.set_desired(v1::DESIRED_RUN);
+  // Somebody has looked at the job, so its failures count from here.
+  job.set_restarts(0);
+  if (job.job().spec().has_start()) {
+    jobs_.SetStart(job, std::move(start), turn_.now());
+  }
+  states_.Transition(job, v1::JOB_STATE_QUEUED, turn_.user(), reasons::kUserResume,
+                     "resumed by the user");
+  return absl::OkStatus();
+}
+
+void JobCommands::AddNote(const v1::AddNoteRequest& request) {
+  JobState* job = states_.FindOrReply(request.job_id());
+  if (job == nullptr) {
+    return;
+  }
+  if (absl::StripAsciiWhitespace(request.text()).empty()) {
+    turn_.ReplyError(
+        MakeError(absl::StatusCode::kInvalidArgument, "NO_TEXT", "text: a note needs some"));
+    return;
+  }
+  states_.Note(*job, "note", turn_.user(), request.text());
   turn_.ReplyJob(job->job());
 }
 

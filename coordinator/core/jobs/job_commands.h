@@ -33,6 +33,10 @@ class JobCommands {
   void Cancel(const v1::CancelJobRequest& request);
   void Pause(const v1::PauseJobRequest& request);
   void Resume(const ResumeJob& command);
+  void AddNote(const v1::AddNoteRequest& request);
+  // A job that has stopped is QUEUED again, with its new spec if the command brings one. On error
+  // nothing has changed.
+  absl::Status Requeue(JobState& job, const ResumeJob& command);
   static absl::Status CheckResume(const JobState& job, const ResumeJob& command);
 
   Turn& turn_;

@@ -40,6 +40,14 @@ void JobState::set_plan(const std::optional<v1::JobPlan>& plan) {
   }
 }
 
+void JobState::set_stuck_since(const std::optional<absl::Time>& since) {
+  if (since.has_value()) {
+    *row_.mutable_job()->mutable_stuck_since() = ToProto(*since);
+  } else {
+    row_.mutable_job()->clear_stuck_since();
+  }
+}
+
 void JobState::NameNewest() {
   if (row_.checkpoints().empty()) {
     row_.mutable_job()->clear_checkpoint();
@@ -89,9 +97,24 @@ JobState& Jobs::Add(JobState job, Now now) {
   return kept;
 }
 
+void Jobs::SetStart(JobState& job, v1::StartRecord start, Now now) {
+  const bool held = IsHeld(job.record());
+  job.set_start(std::move(start));
+  if (held && !IsHeld(job.record())) {
+    job.set_queued(queue_clock_.Read(now), MomentOf(now));
+  }
+  KeepSets(job);
+  Mark(job, true);
+  plan_.Ask();
+}
+
 void Jobs::Delete(const std::string& job_id, Effects& effects) {
   effects.job_deletes.push_back(job_id);
   waiting_.Remove(job_id);
+  held_.Remove(job_id);
+  if (held_.by_job().contains(job_id)) {
+    ended_.insert(job_id);
+  }
   // Its key is a view of the one in jobs_, so it goes first.
   index_.erase(job_id);
   jobs_.erase(job_id);
@@ -112,7 +135,17 @@ void Jobs::KeepSets(const JobState& job) {
   } else {
     active_.erase(view.job_id());
   }
-  if (job.state() != v1::JOB_STATE_QUEUED) {
+  if (IsTerminal(job.state()) && held_.by_job().contains(view.job_id())) {
+    ended_.insert(view.job_id());
+  }
+  const bool queued = job.state() == v1::JOB_STATE_QUEUED;
+  const bool held = queued && IsHeld(job.record());
+  if (held) {
+    held_.Put(job.record());
+  } else {
+    held_.Remove(view.job_id());
+  }
+  if (!queued || held) {
     waiting_.Remove(view.job_id());
     return;
   }
@@ -187,6 +220,7 @@ void Jobs::Transition(JobState& job,
       *view.mutable_start_time() = ToProto(now.wall);
     }
   }
+  view.clear_stuck_since();
   view.set_state(to);
   view.set_reason_code(code);
   view.set_reason(reason);

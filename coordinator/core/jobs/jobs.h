@@ -19,6 +19,7 @@
 #include "common/base/token_bucket.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/gangs/gang_row.h"
+#include "coordinator/core/jobs/held_jobs.h"
 #include "coordinator/core/jobs/queue_clock.h"
 #include "coordinator/core/placement/plan_timer.h"
 #include "coordinator/scheduler/waiting_lines.h"
@@ -88,6 +89,15 @@ class JobState {
   void set_plan(const std::optional<v1::JobPlan>& plan);
   v1::JobPlan& plan() { return *row_.mutable_plan(); }
   void set_running_seconds(double seconds) { row_.mutable_job()->set_running_seconds(seconds); }
+  // StuckJobs: since when it makes no step; nullopt = it makes some.
+  void set_stuck_since(const std::optional<absl::Time>& since);
+  // Notifications: what is told of it, and what it takes to tell what is pending.
+  google::protobuf::RepeatedPtrField<v1::Notification>& notifications() {
+    return *row_.mutable_job()->mutable_notifications();
+  }
+  google::protobuf::RepeatedPtrField<v1::PendingNotification>& pending_notifications() {
+    return *row_.mutable_pending_notifications();
+  }
   void set_history_cursor(int64_t cursor) { row_.set_history_cursor(cursor); }
   void set_log_cursor(int64_t cursor) { row_.set_log_cursor(cursor); }
 
@@ -105,6 +115,7 @@ class JobState {
 
  private:
   friend class Jobs;
+  void set_start(v1::StartRecord start) { *row_.mutable_start() = std::move(start); }
   // RUNNING since then, with so many seconds before.
   void set_running(double base, v1::Moment since) {
     row_.set_running_base(base);
@@ -136,7 +147,9 @@ class Jobs {
 
   const std::map<std::string, JobState>& all() const { return jobs_; }
   const std::set<std::string>& active() const { return active_; }  // they have a gang
-  const WaitingLines& waiting() const { return waiting_; }         // QUEUED
+  // QUEUED and waiting for workers, and QUEUED and waiting for what spec.start names.
+  const WaitingLines& waiting() const { return waiting_; }
+  const HeldJobs& held() const { return held_; }
   // For what is said of why they wait.
   WaitingLines& waiting_texts() { return waiting_; }
   const JobState& at(const std::string& job_id) const {
@@ -159,6 +172,13 @@ class Jobs {
   // A new one, QUEUED, submitted now; its id is not taken. The caller adds the event.
   JobState& Add(JobState job, Now now);
   void Delete(const std::string& job_id, Effects& effects);
+
+  // What has come about of its spec.start. A QUEUED job that is let go by it stands in the queue as
+  // if it was submitted now.
+  void SetStart(JobState& job, v1::StartRecord start, Now now);
+  // Jobs that others wait for and that have ended or were deleted since the last call.
+  std::set<std::string> TakeEnded() { return std::exchange(ended_, {}); }
+  std::set<std::string> TakeUntoldHeld() { return held_.TakeUntold(); }
 
   // Null when unknown.
   JobState* Edit(const std::string& job_id);
@@ -198,6 +218,8 @@ class Jobs {
   std::unordered_map<std::string_view, JobState*> index_;  // the same, to look up
   std::set<std::string> active_;
   WaitingLines waiting_;
+  HeldJobs held_;
+  std::set<std::string> ended_;
   QueueClock queue_clock_;
   std::map<std::string, int64_t> reason_counts_;
   std::map<std::string, bool> dirty_;  // job id -> durable

@@ -18,6 +18,9 @@ void QueueClock::Restore(const v1::JobRecord& record, Now now) {
     exact_ = place + *since - now.monotonic;
     return;
   }
+  if (record.has_start()) {
+    return;  // its place may be later than its submit time, and nobody knows by how much
+  }
   const absl::Duration since =
       std::max(absl::ZeroDuration(), now.wall - FromProto(record.job().create_time()));
   const absl::Time guess = place + since - now.monotonic;

@@ -103,6 +103,11 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                                      v1::Job* response) override {
     return Change(parts_, context, *request, response);
   }
+  grpc::ServerUnaryReactor* AddNote(grpc::CallbackServerContext* context,
+                                    const v1::AddNoteRequest* request,
+                                    v1::Job* response) override {
+    return Change(parts_, context, *request, response);
+  }
   grpc::ServerUnaryReactor* ResumeJob(grpc::CallbackServerContext* context,
                                       const v1::ResumeJobRequest* request,
                                       v1::Job* response) override;

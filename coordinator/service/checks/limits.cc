@@ -33,6 +33,7 @@ constexpr FieldRule kRules[] = {
     // Labels are checked as those of a job file; but any that is there can be removed.
     {.field = "UpdateJobRequest.LabelsEntry.key", .max_bytes = 1 << 20, .text = TextKind::kAny},
     {.field = "UpdateJobRequest.LabelsEntry.value", .text = TextKind::kAny},
+    {.field = "AddNoteRequest.text", .max_bytes = 2048},
     {.field = "ResumeJobRequest.overrides", .max_entries = 256},
     {.field = "WatchJobRequest.cursor", .min = 0, .max = kCursorMax},
     {.field = "StreamMetricsRequest.cursor", .min = 0, .max = kCursorMax},
@@ -83,6 +84,8 @@ v1::Job ListEntry(const v1::Job& job) {
   entry.mutable_spec()->mutable_train()->clear_evaluations();
   entry.mutable_spec()->mutable_train()->clear_samples();
   entry.mutable_spec()->clear_evaluate();
+  entry.mutable_spec()->clear_notify();
+  entry.clear_notifications();
   entry.clear_models();
   entry.clear_trial();
   entry.clear_warnings();

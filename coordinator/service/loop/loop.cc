@@ -91,10 +91,12 @@ Loop::~Loop() {
 }
 
 void Loop::Start(Inspect inspect,
+                 Deliver deliver,
                  std::function<void(const absl::Status&)> on_fatal,
                  std::function<void()> on_turn,
                  Recheck recheck) {
   inspect_ = std::move(inspect);
+  deliver_ = std::move(deliver);
   on_fatal_ = std::move(on_fatal);
   on_turn_ = std::move(on_turn);
   recheck_ = std::move(recheck);
@@ -167,6 +169,7 @@ void Loop::Run() {
     inspector_.Expire();
     hub_.Expire(clock_.Monotonic());
     metrics_.ObserveTurn(clock_.Monotonic() - start);
+    metrics_.SetPendingNotifications(core_.pending_notifications());
     if (on_turn_ != nullptr) {
       on_turn_();
     }
@@ -364,6 +367,9 @@ void Loop::LetKnow(std::vector<Effects>& effects) {
     }
     for (const InspectionRequest& inspection : e.inspections) {
       inspect_(inspection);
+    }
+    for (DeliveryRequest& delivery : e.deliveries) {
+      deliver_(std::move(delivery));
     }
   }
 }

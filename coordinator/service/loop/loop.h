@@ -65,12 +65,15 @@ class Loop {
        CoordinatorMetrics& metrics);
   ~Loop();
 
+  // Delivers Effects::deliveries; called on the loop's thread, must not block.
+  using Deliver = std::function<void(DeliveryRequest)>;
   // Called on the loop's thread, must not block: before a command that somebody asked for is
   // applied, with its target if that is a job. An error is the answer, and nothing is applied.
   using Recheck = std::function<absl::Status(const Origin&, const v1::JobRecord*)>;
 
   // `on_turn` is called on the loop's thread at least once a second; it must not block.
   void Start(Inspect inspect,
+             Deliver deliver,
              std::function<void(const absl::Status&)> on_fatal,
              std::function<void()> on_turn = nullptr,
              Recheck recheck = nullptr);
@@ -125,6 +128,7 @@ class Loop {
   Inspector& inspector_;
   CoordinatorMetrics& metrics_;
   Inspect inspect_;
+  Deliver deliver_;
   std::function<void(const absl::Status&)> on_fatal_;
   std::function<void()> on_turn_;
   Recheck recheck_;

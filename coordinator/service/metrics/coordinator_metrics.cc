@@ -102,6 +102,9 @@ void CoordinatorMetrics::AddKnownLabels() {
   for (const char* reason : {reasons::kPreempted, reasons::kDrained, reasons::kResized}) {
     own_.evictions.With({{"reason", reason}});
   }
+  for (const char* outcome : {"delivered", "failed", "abandoned"}) {
+    own_.notifications.With({{"outcome", outcome}});
+  }
   for (const std::string& method : RpcMethods()) {
     std::map<std::string, std::string> labels = MethodLabels(method);
     own_.rpc_started.With(labels);
@@ -144,6 +147,10 @@ void CoordinatorMetrics::SetIsolated(bool isolated) {
   own_.isolated->Set(isolated ? 1 : 0);
 }
 
+void CoordinatorMetrics::SetPendingNotifications(int64_t pending) {
+  own_.notifications_pending->Set(static_cast<double>(pending));
+}
+
 void CoordinatorMetrics::RpcStarted(std::string_view method) {
   const std::map<std::string, std::string> labels = MethodLabels(method);
   own_.rpc_started.With(labels).Increment();
@@ -177,6 +184,9 @@ void CoordinatorMetrics::Observe(const std::vector<Effects>& effects, const View
       JobSeries series = CopySeries(write.job_id, view);
       series.checkpoint_write_seconds = write.seconds;
       series_[write.job_id] = std::make_shared<const JobSeries>(std::move(series));
+    }
+    for (const std::string& outcome : e.delivery_outcomes) {
+      own_.notifications.With({{"outcome", outcome}}).Increment();
     }
     for (const LogAppend& append : e.logs) {
       own_.log_lines_dropped->Increment(static_cast<double>(append.dropped));

@@ -69,6 +69,7 @@ class CoordinatorMetrics {
   // An agent's stream ended with INVALID_ARGUMENT.
   void CountAgentViolation();
   void SetIsolated(bool isolated);
+  void SetPendingNotifications(int64_t pending);
   bool isolated() const { return own_.isolated->Value() > 0.0; }
 
   // `method` is "/hearth.v1.JobService/GetJob"; `code` a gRPC status code's name.

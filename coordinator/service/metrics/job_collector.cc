@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/metrics/step_metrics.h"
 #include "common/spec/objective/objective_table.h"
+#include "coordinator/core/jobs/held_jobs.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/service/metrics/step_totals.h"
 
@@ -44,6 +45,7 @@ constexpr int kStragglersShown = 8;
 struct JobFacts {
   const v1::Job& job;
   const JobSeries* series;  // null: nothing is accumulated for it
+  bool held;                // IsHeld, and it is queued
 };
 
 // A family with series of jobs: its row, and what adds those of one job.
@@ -108,6 +110,14 @@ constexpr JobFamily kJobFamilies[] = {
      [](const JobFacts& facts, Series& out) {
        if (!facts.job.phase().empty()) {
          out.Add(1, {facts.job.job_id(), facts.job.phase()});
+       }
+     }},
+    {{"hearth_job_held", MetricType::kGauge,
+      "1 while a queued job waits for its start time or for another job (start of its job file).",
+      "job_id", Stability::kBeta},
+     [](const JobFacts& facts, Series& out) {
+       if (facts.held) {
+         out.Add(1, {facts.job.job_id()});
        }
      }},
     {{"hearth_job_step", MetricType::kGauge, "Last completed step.", "job_id", Stability::kBeta},
@@ -304,7 +314,8 @@ JobCollector::JobCollector(const View& view,
   std::vector<JobFacts> facts;
   for (const JobPtr& record : jobs) {
     const auto found = series.find(record->job().job_id());
-    facts.push_back({record->job(), found == series.end() ? nullptr : found->second.get()});
+    facts.push_back({record->job(), found == series.end() ? nullptr : found->second.get(),
+                     record->job().state() == v1::JOB_STATE_QUEUED && IsHeld(*record)});
   }
   for (const JobFamily& family : kJobFamilies) {
     Series out(family.def);

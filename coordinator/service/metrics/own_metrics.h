@@ -58,6 +58,13 @@ struct OwnMetrics {
       "Time that checkpoints of all jobs took to write, mostly while steps went on."};
   metrics::Counter evictions{table, "hearth_evictions_total",
                              "Gangs taken off their workers before the end, by reason.", "reason"};
+  metrics::Counter notifications{
+      table, "hearth_coordinator_notifications_total",
+      "Notifications by outcome: delivered; failed, which counts attempts that are followed by "
+      "another; abandoned after the last attempt.",
+      "outcome"};
+  metrics::Gauge notifications_pending{table, "hearth_coordinator_notifications_pending",
+                                       "Notifications that no receiver has taken yet."};
   metrics::Counter rpc_started{table, "hearth_grpc_server_started_total", "RPCs begun.",
                                "grpc_service,grpc_method"};
   metrics::Counter rpc_handled{table, "hearth_grpc_server_handled_total",

@@ -207,6 +207,42 @@ std::string RecoveryText(const v1::Recovery& recovery) {
                                recovery.workers() == 1 ? "" : "s");
 }
 
+std::string NotificationText(const v1::Notification& notification) {
+  const std::string attempts = absl::StrCat(
+      notification.attempts(), notification.attempts() == 1 ? " attempt" : " attempts");
+  const std::string what = absl::StrCat(notification.on(), " to ", notification.target(), ": ");
+  switch (notification.state()) {
+    case v1::NOTIFICATION_STATE_DELIVERED:
+      return absl::StrCat(what, "delivered ", TimeText(notification.attempt_time()), ", ",
+                          attempts);
+    case v1::NOTIFICATION_STATE_ABANDONED:
+      return absl::StrCat(what, "given up after ", attempts, ": ", notification.error());
+    default:
+      return absl::StrCat(
+          what, "pending",
+          notification.attempts() == 0
+              ? ""
+              : absl::StrCat(", ", attempts, " failed, last at ",
+                             TimeText(notification.attempt_time()), ": ", notification.error()));
+  }
+}
+
+// What people are told, and what they should know or have noted.
+void AppendRemarks(Sheet& out, const v1::Job& job, const v1::ListEventsResponse& events) {
+  for (const v1::Notification& notification : job.notifications()) {
+    out.Line("Notification", NotificationText(notification));
+  }
+  for (const std::string& warning : job.warnings()) {
+    out.Line("Warning", warning);
+  }
+  for (const v1::JobEvent& event : events.events()) {
+    if (event.type() == "note") {
+      out.Line("Note", absl::StrCat(event.message(), " (", event.actor(), ", ",
+                                    TimeText(event.time()), ")"));
+    }
+  }
+}
+
 std::string Indent(const std::string& text) {
   return absl::StrCat(
       "  ", absl::StrReplaceAll(text.substr(0, text.find_last_not_of('\n') + 1), {{"\n", "\n  "}}),
@@ -231,6 +267,9 @@ std::string DescribeText(const v1::Job& job,
   out.Line("Reason", job.reason().empty() ? "-" : job.reason());
   if (!job.isolation().empty()) {
     out.Line("Cut off", job.isolation());
+  }
+  if (job.has_stuck_since()) {
+    out.Line("Stuck", absl::StrCat("no step since ", TimeText(job.stuck_since())));
   }
   out.Line("Created", TimeText(job.create_time()));
   out.Line("Started", TimeText(job.start_time()));
@@ -268,9 +307,7 @@ std::string DescribeText(const v1::Job& job,
                       "rest of its gang is back)",
                       version.silence_seconds(), version.reattach_grace_seconds(),
                       version.reattach_prompt_seconds()));
-  for (const std::string& warning : job.warnings()) {
-    out.Line("Warning", warning);
-  }
+  AppendRemarks(out, job, events);
   absl::StrAppend(&out.text, "Spec:\n", Indent(config::ToYaml(job.spec())));
   absl::StrAppend(&out.text, "Events:\n");
   Table table({"  TIME", "TYPE", "ACTOR", "EPOCH", "STEP", "WHAT"});

@@ -28,6 +28,8 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const v1::Job old, client->Call<v1::Job>(get));
   v1::CreateJobRequest request;
   *request.mutable_spec() = old.spec();
+  // What the old one waited for is over.
+  request.mutable_spec()->clear_start();
   HEARTH_RETURN_IF_ERROR(ChangeStoredSpec(options.assignments, *request.mutable_spec()));
   request.set_job_id(options.job_id);
   request.set_request_id(options.request_id.empty() ? RandomUuid() : options.request_id);

@@ -15,6 +15,7 @@
 #include "common/spec/fields/idle.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/resolve/resolve.h"
+#include "common/time/clock.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
@@ -30,6 +31,8 @@ struct Options {
   std::string request_id;
   std::string dry_run;
   std::string timeout;
+  std::string at;
+  std::string after;
   bool watch = false;
   bool wait = false;
 };
@@ -90,6 +93,27 @@ void SayWhatItTakes(Client& client, const Context& context, v1::JobSpec spec) {
   }
 }
 
+// --at and --after say the same as start.not_before and start.after, and count more. Says what the
+// time of day was taken for.
+absl::Status TakeStart(const Options& options, v1::JobSpec& spec) {
+  if (!options.after.empty()) {
+    spec.mutable_start()->set_after(options.after);
+  }
+  if (options.at.empty()) {
+    return absl::OkStatus();
+  }
+  const absl::TimeZone zone = absl::LocalTimeZone();
+  HEARTH_ASSIGN_OR_RETURN(const absl::Time time,
+                          ParseStartTime(options.at, Clock::Real().Now(), zone, "--at"));
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  spec.mutable_start()->mutable_not_before()->set_seconds(seconds);
+  spec.mutable_start()->mutable_not_before()->set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+  WriteErr(absl::StrCat("starts at ", absl::FormatTime("%Y-%m-%d %H:%M:%S %Z", time, zone),
+                        " or later\n"));
+  return absl::OkStatus();
+}
+
 // The answer to a repeated request is the job's present state.
 std::string SubmittedText(const v1::Job& job) {
   return job.reason_code() == reasons::kSubmitted
@@ -100,6 +124,7 @@ std::string SubmittedText(const v1::Job& job) {
 absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(options.timeout, "--timeout"));
   HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.assignments));
+  HEARTH_RETURN_IF_ERROR(TakeStart(options, spec));
   if (options.dry_run == "client") {
     return DryRunClient(std::move(spec));
   }
@@ -144,6 +169,12 @@ Action SetupSubmit(CLI::App& app) {
       ->required();
   app.add_option("--set", options->assignments, "Override a field: path=value, repeatable")
       ->allow_extra_args(false);
+  app.add_option("--at", options->at,
+                 "Start no sooner than this: 22:00, \"2026-01-31 17:05\" (local time), or RFC 3339")
+      ->type_name("TIME");
+  app.add_option("--after", options->after,
+                 "Start when this job has succeeded; cancelled if it does not")
+      ->type_name("JOB");
   app.add_option("--job-id", options->job_id, "Id of the job (default: made from its name)");
   app.add_option("--request-id", options->request_id,
                  "UUID that makes repeating this command harmless (default: a new one)");

@@ -29,6 +29,10 @@ class Harness {
     core = std::make_unique<Core>(options_, state, now);
   }
 
+  explicit Harness(const CoreOptions& options) : options_(options) {
+    core = std::make_unique<Core>(options_, RestoredState(), now);
+  }
+
   // Applies, keeps rows as a store would, returns the effects.
   Effects Do(const Command& command) {
     last = core->Apply(command, now);
@@ -68,6 +72,7 @@ class Harness {
     for (const OutgoingMessage& out : last.messages) {
       sent.push_back(out);
     }
+    deliveries.insert(deliveries.end(), last.deliveries.begin(), last.deliveries.end());
     return last;
   }
   void Tick() { Do(coordinator::Tick{}); }
@@ -310,6 +315,7 @@ class Harness {
   std::vector<v1::JobEvent> events;
   std::vector<v1::MetricRecord> history;
   std::vector<OutgoingMessage> sent;
+  std::vector<DeliveryRequest> deliveries;
   std::map<std::string, uint64_t> connections;
   std::map<std::string, int64_t> steps;
   std::map<std::string, std::string> hosts;  // of workers that dial in; default "host"

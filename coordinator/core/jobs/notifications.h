@@ -1,0 +1,100 @@
+// Notifications: what is told of jobs, to whom, and how far that is (docs/notify.md).
+//
+// A notification is added to its job's record in the turn of its event, so the two are committed
+// together and a crash forgets neither. It stays pending until a receiver has taken it or the last
+// attempt has failed; what was under way when the coordinator ended is sent again after the start.
+// So each is delivered at least once. How often it was tried is part of the record, so pauses go
+// on growing over restarts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "coordinator/core/core.h"
+#include "coordinator/core/jobs/job_states.h"
+#include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/part_rows.h"
+#include "coordinator/core/turn.h"
+
+namespace hearth::coordinator {
+
+// What can be told: the values of NotifySpec.on.
+struct NotificationKind {
+  const char* name;
+  const char* event_type;  // of the events that it tells of
+  v1::JobState to_state;   // ... into this state; UNSPECIFIED = whatever the state
+  const char* phrase;      // completes "job x "
+};
+absl::Span<const NotificationKind> NotificationKinds();
+
+// The body of a notification, as docs/notify.md describes it: a JSON object in UTF-8.
+std::string NotificationBody(const v1::Job& job,
+                             const v1::Notification& notification,
+                             const v1::PendingNotification& pending);
+
+// kInvalidArgument, with all violations: the spec names a command that is not configured, or a URL
+// that begins with none of the prefixes that are allowed.
+absl::Status CheckReceiversAllowed(const v1::JobSpec& spec, const CoreOptions& options);
+
+// The pause after so many attempts (>= 1) that failed.
+absl::Duration NotificationPause(int attempts);
+// After so many failed attempts, about 14 hours, it is given up.
+inline constexpr int kNotificationAttemptsMax = 24;
+// Deliveries that may be under way; the Notifier's queue has room for as many.
+inline constexpr size_t kDeliveriesMax = 64;
+// Notifications of one job: so many may be pending, and so many of the others are kept.
+inline constexpr int kPendingNotificationsMax = 64;
+inline constexpr int kEndedNotificationsKept = 20;
+
+// Not thread-safe.
+class Notifications {
+ public:
+  // All that is passed in outlives this.
+  Notifications(Turn& turn, const CoreOptions& options, Jobs& jobs, JobStates& states)
+      : turn_(turn), options_(options), jobs_(jobs), states_(states) {}
+
+  static std::vector<CommandRow> Rows();
+
+  // After a start: what is pending is due at once.
+  void Restore(const v1::JobRecord& record);
+  // After each command: adds what its events tell of.
+  void TakeEvents();
+  // In a Tick: hands out what is due. At most one of a job is under way, so that a receiver hears
+  // of things in their order unless an attempt fails.
+  void Send();
+  int64_t pending() const { return static_cast<int64_t>(attempts_.size()); }
+
+ private:
+  struct Attempt {
+    std::string job_id;
+    absl::Duration due;  // monotonic
+    bool under_way = false;
+  };
+  using Key = std::pair<int64_t, int>;  // the event's revision and the receiver's number
+
+  static Key KeyOf(const std::string& id);
+  void Done(const DeliveryDone& done);
+  void Add(JobState& job, const v1::JobEvent& event, const NotificationKind& kind);
+  void MakeRoom(JobState& job);
+  void Expect(const std::string& job_id, const std::string& id);
+  void Forget(const Key& key);
+  // It is over, one way or the other.
+  void End(JobState& job, int index, v1::NotificationState state);
+
+  Turn& turn_;
+  const CoreOptions& options_;
+  Jobs& jobs_;
+  JobStates& states_;
+  std::map<Key, Attempt> attempts_;               // all that are pending
+  std::set<std::pair<absl::Duration, Key>> due_;  // those that are not under way
+  std::map<std::string, Key> busy_;               // jobs that have one under way, and which
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,53 @@
+// What jobs wait for apart from workers: a time, or the success of another job (spec.start). Owns
+// nothing but whether it has looked at what a restart found.
+//
+// A start time is one of the wall clock, so that clock alone decides whether it has come: it is
+// compared in every Tick. If the clock is set forward, the job starts as soon as the new time says
+// so; if it is set back, it waits accordingly longer. What has come about is kept with the job
+// (JobRecord.start), so no later jump holds it again. Its place in the queue is that of a job that
+// was submitted at that moment, by the queue's own clock.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/core/jobs/job_states.h"
+#include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/turn.h"
+
+namespace hearth::coordinator {
+
+// For JobRecord.start of a job that is submitted or resumed: what of `start` has come about;
+// `before` is what had. Errors: kInvalidArgument BAD_START: there is no job start.after, or it
+// waits for this one; kFailedPrecondition AFTER_ENDED: it has failed or was cancelled.
+absl::StatusOr<v1::StartRecord> StartRecordOf(const v1::StartSpec& start,
+                                              const std::string& job_id,
+                                              const v1::StartRecord& before,
+                                              const Jobs& jobs,
+                                              absl::Time now);
+
+// Not thread-safe.
+class StartConditions {
+ public:
+  // All that is passed in outlives this.
+  StartConditions(const Turn& turn, Jobs& jobs, JobStates& states)
+      : turn_(turn), jobs_(jobs), states_(states) {}
+
+  // In a Tick: lets go the jobs that have waited long enough, cancels those that would wait for
+  // ever, and tells the others what they wait for.
+  void Check();
+
+ private:
+  void TakeTimes();
+  void TakeEnd(const std::string& job_id);
+  void LetGo(JobState& job, const v1::StartRecord& start, const std::string& why);
+  void Say(JobState& job);
+
+  const Turn& turn_;
+  Jobs& jobs_;
+  JobStates& states_;
+  bool restored_looked_at_ = false;
+};
+
+}  // namespace hearth::coordinator

@@ -1,0 +1,206 @@
+// Deliveries over HTTP and by commands, against a server and programs of the test.
+#include "coordinator/service/notify/notifier.h"
+
+#include <sys/stat.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/env.h"
+#include "coordinator/core/jobs/notifications.h"
+#include "coordinator/service/notify/notify_command.h"
+#include "coordinator/service/notify/webhook.h"
+#include "gmock/gmock.h"
+#include "tests/support/common/temp_dir.h"
+#include "tests/support/coordinator/http_sink.h"
+
+namespace hearth::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+absl::Time At() {
+  return absl::FromUnixSeconds(1700000000);
+}
+
+absl::Status Post(const std::string& url, const WebhookOptions& options = {}) {
+  const std::atomic<bool> stop{false};
+  return PostWebhook(options, url, "12-0", "{}", At(), stop);
+}
+
+std::string Script(const TempDir& dir, const std::string& name, const std::string& text) {
+  std::string path = absl::StrCat(dir.path(), "/", name);
+  HEARTH_CHECK(Env::Real().WriteFileAtomically(path, "#!/bin/sh\n" + text + "\n").ok(),
+               "the script is written");
+  HEARTH_CHECK(chmod(path.c_str(), 0700) == 0, "the script can be run");
+  return path;
+}
+
+absl::Status RunScript(const std::string& path, absl::Duration timeout = absl::Minutes(1)) {
+  const std::atomic<bool> stop{false};
+  return RunNotifyCommand(path, R"({"on": "failed"})", timeout, stop);
+}
+
+// Takes down what a Notifier says.
+struct Answers {
+  void Take(const DeliveryRequest& request, const absl::Status& status) {
+    absl::MutexLock lock(&mu);
+    said.push_back(absl::StrCat(request.id, " ", status.ok() ? "ok" : status.message()));
+  }
+  std::vector<std::string> Wait(size_t count) {
+    absl::MutexLock lock(&mu);
+    const auto enough = [this, count] { return said.size() >= count; };
+    mu.Await(absl::Condition(&enough));
+    return said;
+  }
+
+  absl::Mutex mu;
+  std::vector<std::string> said;
+};
+
+TEST(WebhookSignature, TextIsTimeDotBody) {
+  EXPECT_EQ(WebhookSignature("0123456789abcdef", At(), "{}"),
+            "t=1700000000,v1=e4f8e2ecae2295b2ddb2f0b5584c8275e226c0ebe9b3b819e70156bb67122e3e");
+}
+
+TEST(PostWebhook, Accepted_SendsBodyIdAndSignature) {
+  HttpSink sink;
+  WebhookOptions options;
+  options.secret = "0123456789abcdef";
+  EXPECT_TRUE(Post(sink.url("/hook?x=1"), options).ok());
+  ASSERT_EQ(sink.requests().size(), 1u);
+  const std::string request = sink.requests()[0];
+  EXPECT_THAT(request, HasSubstr("POST /hook?x=1 HTTP/1.1\r\n"));
+  EXPECT_THAT(request, HasSubstr("Content-Type: application/json\r\n"));
+  EXPECT_THAT(request, HasSubstr("Hearth-Notification: 12-0\r\n"));
+  EXPECT_THAT(
+      request,
+      HasSubstr(
+          "Hearth-Signature: "
+          "t=1700000000,v1=e4f8e2ecae2295b2ddb2f0b5584c8275e226c0ebe9b3b819e70156bb67122e3e\r\n"));
+  EXPECT_THAT(request, HasSubstr("\r\n\r\n{}"));
+}
+
+TEST(PostWebhook, NoSecret_SendsNoSignature) {
+  HttpSink sink;
+  EXPECT_TRUE(Post(sink.url("/")).ok());
+  EXPECT_THAT(sink.requests().at(0), Not(HasSubstr("Hearth-Signature")));
+}
+
+TEST(PostWebhook, AnyOtherAnswer_IsAFailureThatQuotesNothingOfIt) {
+  HttpSink sink("HTTP/1.1 500 Oops\r\nContent-Length: 6\r\n\r\nsecret");
+  const absl::Status status = Post(sink.url("/"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "the receiver answered 500");
+}
+
+TEST(PostWebhook, Redirect_IsNotFollowed) {
+  HttpSink target;
+  HttpSink sink(absl::StrCat("HTTP/1.1 302 Found\r\nLocation: ", target.url("/x"),
+                             "\r\nContent-Length: 0\r\n\r\n"));
+  EXPECT_EQ(Post(sink.url("/")).message(),
+            "the receiver answered 302, and redirects are not followed");
+  EXPECT_TRUE(target.requests().empty());
+}
+
+TEST(PostWebhook, OtherSchemes_AreRefused) {
+  TempDir dir;
+  ASSERT_TRUE(Env::Real().WriteFileAtomically(dir.path() + "/x", "x").ok());
+  for (const std::string& url : {"file://" + dir.path() + "/x", std::string("ftp://127.0.0.1/x"),
+                                 std::string("gopher://127.0.0.1/x")}) {
+    EXPECT_EQ(Post(url).code(), absl::StatusCode::kUnavailable) << url;
+  }
+}
+
+TEST(PostWebhook, LongAnswer_IsCutAndCounts) {
+  HttpSink sink("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + std::string(200'000, 'x'));
+  EXPECT_TRUE(Post(sink.url("/")).ok());
+}
+
+TEST(PostWebhook, NobodyListens_IsAFailure) {
+  std::string url;
+  {
+    HttpSink sink;
+    url = sink.url("/");
+  }
+  EXPECT_EQ(Post(url).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(RunNotifyCommand, GetsTheBodyAndNoMoreThanItsEnvironment) {
+  TempDir dir;
+  setenv("HEARTH_SECRET_OF_THE_COORDINATOR", "x", 1);
+  const std::string path =
+      Script(dir, "tell", absl::StrCat("cat > ", dir.path(), "/body; env > ", dir.path(), "/env"));
+  EXPECT_TRUE(RunScript(path).ok());
+  EXPECT_EQ(*Env::Real().ReadFile(dir.path() + "/body"), R"({"on": "failed"})");
+  EXPECT_THAT(*Env::Real().ReadFile(dir.path() + "/env"), Not(HasSubstr("HEARTH_SECRET")));
+}
+
+TEST(RunNotifyCommand, Failures_SayWhatHappened) {
+  TempDir dir;
+  EXPECT_THAT(std::string(RunScript(Script(dir, "three", "exit 3")).message()),
+              HasSubstr("three ended with code 3"));
+  EXPECT_THAT(std::string(RunScript(Script(dir, "killed", "kill -9 $$")).message()),
+              HasSubstr("killed was ended by signal 9"));
+  EXPECT_THAT(std::string(RunScript(dir.path() + "/none").message()), HasSubstr("No such file"));
+}
+
+// Its children, too: they share its process group.
+TEST(RunNotifyCommand, TooLong_IsKilledWithItsGroup) {
+  TempDir dir;
+  const absl::Status status =
+      RunScript(Script(dir, "slow", "sleep 1000 & wait"), absl::Milliseconds(200));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("slow did not end within 200ms"));
+}
+
+TEST(Notifier, UrlsAndCommands_AreAnsweredOnceEach) {
+  TempDir dir;
+  HttpSink sink;
+  NotifierOptions options;
+  options.settings.commands["tell"] = Script(dir, "tell", "exit 0");
+  Answers answers;
+  Notifier notifier(options, Clock::Real(), [&](const auto& request, const auto& status) {
+    answers.Take(request, status);
+  });
+  notifier.Send({"job", "1-0", sink.url("/"), "", "{}"});
+  notifier.Send({"job", "2-0", "", "tell", "{}"});
+  notifier.Send({"job", "3-0", "", "gone", "{}"});
+  EXPECT_THAT(answers.Wait(3),
+              testing::UnorderedElementsAre(
+                  "1-0 ok", "2-0 ok", "3-0 no command gone is configured at the coordinator"));
+}
+
+TEST(Notifier, StopWithACommandThatHangs_EndsItAndSaysNothing) {
+  TempDir dir;
+  NotifierOptions options;
+  options.settings.commands["hang"] =
+      Script(dir, "hang", absl::StrCat("touch ", dir.path(), "/began; sleep 1000 & wait"));
+  options.stop_grace = absl::ZeroDuration();
+  Answers answers;
+  Notifier notifier(options, Clock::Real(), [&](const auto& request, const auto& status) {
+    answers.Take(request, status);
+  });
+  notifier.Send({"job", "1-0", "", "hang", "{}"});
+  notifier.Stop();
+  notifier.Send({"job", "2-0", "", "hang", "{}"});
+  EXPECT_TRUE(answers.Wait(0).empty());
+}
+
+TEST(Notifier, MoreThanItHolds_FailsAtOnce) {
+  TempDir dir;
+  NotifierOptions options;
+  options.settings.commands["hang"] = Script(dir, "hang", "sleep 1000 & wait");
+  options.stop_grace = absl::ZeroDuration();
+  options.threads = 1;
+  Answers answers;
+  Notifier notifier(options, Clock::Real(), [&](const auto& request, const auto& status) {
+    answers.Take(request, status);
+  });
+  // One may be under way, and so many may wait.
+  for (size_t i = 0; i < kDeliveriesMax + 2; ++i) {
+    notifier.Send({"job", absl::StrCat(i, "-0"), "", "hang", "{}"});
+  }
+  EXPECT_THAT(answers.Wait(1)[0], HasSubstr("too many notifications are under way"));
+}
+
+}  // namespace
+}  // namespace hearth::coordinator

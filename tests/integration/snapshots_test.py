@@ -1,0 +1,96 @@
+#!/usr/bin/python3
+"""What people see in a terminal of 80 and of 200 columns: list, describe, watch, top and events, in tmux. No line is wider than the
+window, nothing is left of another screen, and what has room is shown."""
+
+import os
+import re
+import subprocess
+
+import harness
+
+JOB = "a-job-with-a-rather-long-name-that-people-chose"
+
+
+class Window:
+    """A program in a tmux server of its own, in a window of this size."""
+
+    def __init__(self, socket, argv, env, columns, rows=60):
+        self.tmux = ["tmux", "-S", socket, "-f", "/dev/null"]
+        command = " ".join(f"'{word}'" for word in argv)
+        # The window stays after the program has ended.
+        subprocess.run([*self.tmux, "new-session", "-d", "-x", str(columns), "-y", str(rows), f"{command}; echo '<END>'; exec cat"], check=True,
+                       env={**env, "TERM": "xterm-256color"})
+
+    def screen(self):
+        """Its lines; those that the terminal has wrapped are one."""
+        out = subprocess.run([*self.tmux, "capture-pane", "-p", "-J"], check=True, capture_output=True, text=True).stdout
+        return [line.rstrip() for line in out.rstrip("\n").split("\n")]
+
+    def wait_for(self, text):
+        def shown():
+            screen = self.screen()
+            return screen if text in "\n".join(screen) else None
+
+        return harness.wait_until(f"{text!r} on the screen", shown)
+
+    def close(self):
+        subprocess.run([*self.tmux, "kill-server"], check=False, capture_output=True)
+
+
+class Snapshots(harness.ClusterTest):
+    WORKERS = 2
+    GATES = {"step": "trainer.step@40"}
+
+    def setUp(self):
+        super().setUp()
+        self.hold()
+        spec = harness.tiny_job(self.data, 60, workers=2, labels={"team": "research", "run": "baseline"}, name="a-name-for-people")
+        self.cluster.submit(spec, "--job-id", JOB)
+        self.cluster.wait_step(JOB, 38)
+
+    def show(self, columns, *args, until="<END>"):
+        socket = os.path.join(self.cluster.dir, f"tmux-{args[0]}-{columns}")
+        window = Window(socket, [harness.program("jobctl"), "--coordinator", self.cluster.address, *args], self.cluster.env, columns)
+        self.addCleanup(window.close)
+        screen = window.wait_for(until)
+        for line in screen:
+            self.assertLessEqual(len(line), columns, line)
+        return "\n".join(screen)
+
+    def test_list(self):
+        narrow, wide = self.show(80, "list"), self.show(200, "-o", "wide", "list")
+        self.assertRegex(narrow, r"NAME|JOB")
+        self.assertIn(JOB[:20], narrow)
+        self.assertIn(JOB, wide)
+        self.assertIn("team=research", wide)
+
+    def test_describe(self):
+        for columns in (80, 200):
+            shown = self.show(columns, "describe", JOB)
+            self.assertIn("Events:", shown)
+            self.assertIn("first step", shown)
+
+    def test_events(self):
+        for columns in (80, 200):
+            shown = self.show(columns, "events", JOB)
+            self.assertRegex(shown, r"TIME +TYPE")
+            self.assertIn("submitted", shown)
+
+    def test_watch(self):
+        for columns in (80, 200):
+            shown = self.show(columns, "watch", JOB, until="60")
+            self.assertIn("loss", shown)
+        self.release()
+        shown = self.show(80, "watch", JOB)
+        self.assertIn("SUCCEEDED", shown)
+
+    def test_top(self):
+        for columns in (80, 200):
+            shown = self.show(columns, "top", until="w1")
+            self.assertIn("w0", shown)
+            rows = [line for line in shown.split("\n") if re.match(r"w\d ", line)]
+            self.assertEqual(len(rows), 2, shown)
+
+
+if __name__ == "__main__":
+    harness.main()
