@@ -1,10 +1,12 @@
 #include "common/hf/hf_config.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -230,6 +232,16 @@ void ForEachOwnField(const Use& use) {
   }
 }
 
+// What the class means without the key of a whole number; nullopt: it is required.
+std::optional<int64_t> AbsentInt(const FieldDescriptor& field, const HfFormat& format) {
+  if (field.name() == "max_position") {
+    return format.max_position;
+  }
+  int64_t value = 0;
+  return absl::SimpleAtoi(spec::RowOf(field).default_value(), &value) ? std::optional(value)
+                                                                      : std::nullopt;
+}
+
 // A key that is absent has the default of the field's row.
 void ReadHearth(ConfigReader& top, const HfFormat& format, v1::ModelSpec& model) {
   // First: it sets position to rope, which the file's own key replaces below.
@@ -241,9 +253,7 @@ void ReadHearth(ConfigReader& top, const HfFormat& format, v1::ModelSpec& model)
     const auto& reflection = *model.GetReflection();
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
-        reflection.SetInt32(&model, &field,
-                            Int32(field.name() == "max_position" ? top.Int(key, format.max_position)
-                                                                 : top.Int(key)));
+        reflection.SetInt32(&model, &field, Int32(top.Int(key, AbsentInt(field, format))));
         break;
       case FieldDescriptor::CPPTYPE_DOUBLE:
         reflection.SetDouble(&model, &field,
@@ -349,8 +359,11 @@ void WriteHearth(const spec::ModelShape& s,
       case FieldDescriptor::CPPTYPE_BOOL:
         json[key] = reflection.GetBool(model, &field);
         break;
-      default:
+      case FieldDescriptor::CPPTYPE_STRING:
         json[key] = reflection.GetString(model, &field);
+        break;
+      default:
+        HEARTH_CHECK(false, "a model field of a type that config.json cannot hold");
     }
   });
   if (s.position == spec::Position::kRope) {

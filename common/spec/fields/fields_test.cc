@@ -394,10 +394,6 @@ TEST(IdleKeys, ValuesThatLeaveEverythingAsItIs_AreRefused) {
     job.mutable_schedule()->set_decay_steps(10);
     job.mutable_schedule()->set_min_lr_ratio(1.0);
   });
-  ExpectIdle("precision.recipe", "there is no other", [](v1::JobSpec& job) {
-    job.mutable_precision()->set_recipe("fp8");
-    job.mutable_train()->set_steps(1);
-  });
   ExpectIdle("precision.warmup_steps", "always runs in BF16", [](v1::JobSpec& job) {
     job.mutable_precision()->set_recipe("fp8");
     job.mutable_precision()->set_warmup_steps(1);

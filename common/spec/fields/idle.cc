@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "common/base/status_macros.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/idle_values.h"
 #include "common/spec/fields/rows.h"
@@ -98,6 +99,9 @@ void CheckEntries(const v1::JobSpec& given,
     return;
   }
   const int entries = place.message->GetReflection()->FieldSize(*place.message, &list);
+  HEARTH_CHECK(
+      in_resolved.message->GetReflection()->FieldSize(*in_resolved.message, &list) == entries,
+      "resolving a spec keeps the lists as long as they are");
   for (int i = 0; i < entries; ++i) {
     const Message& entry =
         place.message->GetReflection()->GetRepeatedMessage(*place.message, &list, i);

@@ -88,10 +88,6 @@ void CheckQuantisedSteps(const Submitted& job, Checker& check) {
     check.Add("precision.warmup_steps",
               Text(precision.warmup_steps(), " of ", steps, " steps run in BF16: none is left to ",
                    job.recipe->name, "; lower it, or set precision.recipe: bf16"));
-  } else if (plan.warmup_steps >= steps) {
-    check.Add("precision.recipe",
-              Text("changes nothing: the first step of ", job.recipe->name,
-                   " runs in BF16, and there is no other; set bf16, or train more steps"));
   } else if (precision.bf16_tail() > 0.0 && plan.tail_step <= plan.warmup_steps + 1) {
     check.Add("precision.bf16_tail",
               Text("with ", precision.bf16_tail(), " every step runs in BF16: none is left to ",

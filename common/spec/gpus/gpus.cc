@@ -219,14 +219,30 @@ std::optional<MatrixFormat> UnitsFor(const Recipe& recipe, int compute) {
   return lacks ? std::nullopt : std::optional(format);
 }
 
+namespace {
+
+// Before the libraries are loaded a context is smaller than all of the overhead by at least this.
+constexpr int64_t kContextSpread = 150'000'000;
+// Whatever is in use beyond the overhead and this belongs to others.
+constexpr int64_t kOtherSpread = 50'000'000;
+
+}  // namespace
+
 int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size) {
   return device == "cuda" ? memory_bytes - OverheadBytes(world_size) - kOverheadMarginBytes
                           : memory_bytes;
 }
 
 int64_t PlannableBytesNow(int64_t total, int64_t free, int world_size) {
-  const bool alone = total - free <= kProcessOverheadBytes;
-  return PlannableBytes("cuda", alone ? total : free, world_size);
+  const int64_t in_use = total - free;
+  // The process's own part: all of the overhead once the libraries and NCCL are loaded, else at
+  // most the part without NCCL.
+  const bool loaded = in_use >= OverheadBytes(world_size) - kContextSpread;
+  const int64_t own = loaded ? OverheadBytes(world_size) : kProcessOverheadBytes;
+  const int64_t to_come = OverheadBytes(world_size) - std::min(in_use, own);
+  const bool shared = in_use > own + kOtherSpread;
+  return std::min(PlannableBytes("cuda", total, world_size),
+                  free - to_come - (shared ? kOverheadMarginBytes : 0));
 }
 
 }  // namespace hearth::spec

@@ -97,10 +97,9 @@ inline constexpr int64_t kOverheadMarginBytes = 240'000'000;
 int64_t PlannableBytes(std::string_view device, int64_t memory_bytes, int world_size);
 
 // The same for a process that has opened a GPU of `total` bytes and finds `free` of them free. If
-// the GPU is its own, exactly what PlannableBytes promises, so that a plan that fits is never
-// refused here; what is in use then is its own context, a part of kProcessOverheadBytes. If more
-// than that is in use, others hold memory too: as nobody can tell how much of it is the context,
-// all of the overhead stays free.
+// the GPU is its own, exactly what PlannableBytes promises, however much of its own overhead is in
+// use by then, so that a plan that fits is never refused here. What others hold, such as a desktop,
+// is not promised; as nobody can tell it from the context, the margin stays free beside it.
 int64_t PlannableBytesNow(int64_t total, int64_t free, int world_size);
 
 }  // namespace hearth::spec

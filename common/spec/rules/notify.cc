@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/clip_text.h"
 #include "common/base/ids.h"
 #include "common/spec/rules/rules.h"
@@ -45,6 +46,14 @@ std::string UrlProblem(const std::string& url) {
   }
   if (authority.find('@') != std::string_view::npos) {
     return "must not hold a user or password: everyone who may see the job would see it";
+  }
+  // They are resolved on the way, so a URL could leave what url_prefixes allow.
+  const std::string path =
+      absl::AsciiStrToLower(url.substr(0, std::min(url.find_first_of("?#"), url.size())));
+  const std::string whole = absl::StrReplaceAll(path, {{"%2e", "."}, {"%2f", "/"}}) + "/";
+  if (absl::StrContains(whole, "/./") || absl::StrContains(whole, "/../") ||
+      absl::StrContains(whole, "\\")) {
+    return "must not have . or .. as a part of its path, nor a backslash";
   }
   return "";
 }

@@ -11,7 +11,8 @@ void StuckJobs::Check() {
   const std::set<std::string> active = jobs_.active();
   for (const std::string& id : active) {
     const JobState* found = jobs_.Find(id);
-    if (found->state() != v1::JOB_STATE_RUNNING) {
+    // While the coordinator takes itself to be cut off, it hears of no steps.
+    if (found->state() != v1::JOB_STATE_RUNNING || !found->job().isolation().empty()) {
       continue;
     }
     const Gang& gang = gangs_.of(id);

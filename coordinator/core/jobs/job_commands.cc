@@ -61,13 +61,7 @@ std::vector<CommandRow> JobCommands::Rows() {
   };
 }
 
-void JobCommands::Create(const CreateJob& command) {
-  if (command.answered) {
-    // The service saw an earlier answer and left out the checks of the spec. Since then the answer
-    // has expired, so this spec is unchecked.
-    turn_.ReplyError(AnswerForgotten());
-    return;
-  }
+std::string JobCommands::IdFor(const CreateJob& command) const {
   std::string id = command.job_id;
   // The shortest suffix that is free, as people type these ids.
   for (size_t n = 5; command.job_id.empty() && n <= command.id_suffix.size(); ++n) {
@@ -76,6 +70,17 @@ void JobCommands::Create(const CreateJob& command) {
       break;
     }
   }
+  return id;
+}
+
+void JobCommands::Create(const CreateJob& command) {
+  if (command.answered) {
+    // The service saw an earlier answer and left out the checks of the spec. Since then the answer
+    // has expired, so this spec is unchecked.
+    turn_.ReplyError(AnswerForgotten());
+    return;
+  }
+  const std::string id = IdFor(command);
   absl::Status valid = ValidateJobId(id);
   if (!valid.ok()) {
     turn_.ReplyError(MakeError(valid.code(), "BAD_JOB_ID", std::string(valid.message())));
@@ -312,7 +317,7 @@ absl::Status JobCommands::Requeue(JobState& job, const ResumeJob& command) {
   job.set_desired(v1::DESIRED_RUN);
   // Somebody has looked at the job, so its failures count from here.
   job.set_restarts(0);
-  if (job.job().spec().has_start()) {
+  if (before.has_start() || after.has_start()) {
     jobs_.SetStart(job, std::move(start), turn_.now());
   }
   states_.Transition(job, v1::JOB_STATE_QUEUED, turn_.user(), reasons::kUserResume,

@@ -29,6 +29,8 @@ class JobCommands {
 
  private:
   void Create(const CreateJob& command);
+  // The id that the job gets.
+  std::string IdFor(const CreateJob& command) const;
   void Update(const v1::UpdateJobRequest& request);
   void Cancel(const v1::CancelJobRequest& request);
   void Pause(const v1::PauseJobRequest& request);

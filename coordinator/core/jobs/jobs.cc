@@ -1,6 +1,8 @@
 #include "coordinator/core/jobs/jobs.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,8 @@ namespace {
 
 // Limit of an event's message. It may quote what a user or a trainer said.
 constexpr size_t kEventTextMax = 4096;
+// Types of events that say something of a job and change nothing about it.
+constexpr std::string_view kRemarks[] = {"note", "notification"};
 
 }  // namespace
 
@@ -113,7 +117,8 @@ void Jobs::Delete(const std::string& job_id, Effects& effects) {
   waiting_.Remove(job_id);
   held_.Remove(job_id);
   if (held_.by_job().contains(job_id)) {
-    ended_.insert(job_id);
+    // How it ended stands here from now on: another job may get its id.
+    ended_[job_id] = {at(job_id).state(), /*deleted=*/true};
   }
   // Its key is a view of the one in jobs_, so it goes first.
   index_.erase(job_id);
@@ -136,7 +141,7 @@ void Jobs::KeepSets(const JobState& job) {
     active_.erase(view.job_id());
   }
   if (IsTerminal(job.state()) && held_.by_job().contains(view.job_id())) {
-    ended_.insert(view.job_id());
+    ended_[view.job_id()] = {job.state(), /*deleted=*/false};
   }
   const bool queued = job.state() == v1::JOB_STATE_QUEUED;
   const bool held = queued && IsHeld(job.record());
@@ -192,7 +197,10 @@ void Jobs::AddEvent(JobState& job,
   event.set_step(job.job().step());
   v1::Job& view = *job.row_.mutable_job();
   view.set_revision(revision_);
-  view.set_etag(absl::StrCat(absl::Hex(revision_)));
+  // What is only said of a job must not make a change to it fail that somebody has prepared.
+  if (std::find(std::begin(kRemarks), std::end(kRemarks), text.type) == std::end(kRemarks)) {
+    view.set_etag(absl::StrCat(absl::Hex(revision_)));
+  }
   *view.mutable_update_time() = ToProto(now.wall);
   Mark(job, true);
 }

@@ -130,6 +130,12 @@ class JobState {
 inline constexpr int64_t kCursorMax = int64_t{1} << 62;
 
 // What an event says. Its job, state and step are added from the job's record.
+// How a job ended that others wait for.
+struct EndOfJob {
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;  // of a deleted one: its last
+  bool deleted = false;                            // another job may have its id by now
+};
+
 struct EventText {
   std::string type;
   std::string actor;
@@ -177,7 +183,7 @@ class Jobs {
   // if it was submitted now.
   void SetStart(JobState& job, v1::StartRecord start, Now now);
   // Jobs that others wait for and that have ended or were deleted since the last call.
-  std::set<std::string> TakeEnded() { return std::exchange(ended_, {}); }
+  std::map<std::string, EndOfJob> TakeEnded() { return std::exchange(ended_, {}); }
   std::set<std::string> TakeUntoldHeld() { return held_.TakeUntold(); }
 
   // Null when unknown.
@@ -219,7 +225,7 @@ class Jobs {
   std::set<std::string> active_;
   WaitingLines waiting_;
   HeldJobs held_;
-  std::set<std::string> ended_;
+  std::map<std::string, EndOfJob> ended_;
   QueueClock queue_clock_;
   std::map<std::string, int64_t> reason_counts_;
   std::map<std::string, bool> dirty_;  // job id -> durable

@@ -1,6 +1,6 @@
 #include "coordinator/core/jobs/start_conditions.h"
 
-#include <set>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -26,7 +26,9 @@ absl::Status BadStart(const std::string& message) {
 // Whether `job_id` is among the jobs that `first` waits for. Jobs wait for one another in chains
 // without circles, because this is asked for each new link.
 bool WaitsFor(const JobState* first, const std::string& job_id, const Jobs& jobs) {
-  while (first != nullptr && !first->job().spec().start().after().empty()) {
+  // Links that are fulfilled, or of jobs that have ended, hold nobody.
+  while (first != nullptr && !IsTerminal(first->state()) &&
+         !first->record().start().job_succeeded() && !first->job().spec().start().after().empty()) {
     const std::string& next = first->job().spec().start().after();
     if (next == job_id) {
       return true;
@@ -78,17 +80,19 @@ absl::StatusOr<v1::StartRecord> StartRecordOf(const v1::StartSpec& start,
 
 void StartConditions::Check() {
   TakeTimes();
-  std::set<std::string> ended = jobs_.TakeEnded();
+  std::map<std::string, EndOfJob> ended = jobs_.TakeEnded();
   if (!std::exchange(restored_looked_at_, true)) {
     // The coordinator may have stopped between the end of a job and this look.
     for (const auto& [job_id, waiting] : jobs_.held().by_job()) {
-      ended.insert(job_id);
+      const JobState* const first = jobs_.Find(job_id);
+      ended.try_emplace(job_id, first == nullptr ? EndOfJob{v1::JOB_STATE_UNSPECIFIED, true}
+                                                 : EndOfJob{first->state(), false});
     }
   }
   // Jobs that are cancelled here may have jobs that wait for them.
   while (!ended.empty()) {
-    for (const std::string& job_id : ended) {
-      TakeEnd(job_id);
+    for (const auto& [job_id, end] : ended) {
+      TakeEnd(job_id, end);
     }
     ended = jobs_.TakeEnded();
   }
@@ -110,30 +114,29 @@ void StartConditions::TakeTimes() {
   }
 }
 
-void StartConditions::TakeEnd(const std::string& job_id) {
+void StartConditions::TakeEnd(const std::string& job_id, const EndOfJob& end) {
   const auto found = jobs_.held().by_job().find(job_id);
   if (found == jobs_.held().by_job().end()) {
     return;
   }
-  const JobState* first = jobs_.Find(job_id);
-  if (first != nullptr && !IsTerminal(first->state())) {
-    return;
+  const bool succeeded = end.state == v1::JOB_STATE_SUCCEEDED;
+  if (!succeeded && !end.deleted && !IsTerminal(jobs_.at(job_id).state())) {
+    return;  // it was resumed
   }
   // A copy: each of them leaves the set.
   const std::vector<std::string> waiting(found->second.begin(), found->second.end());
   for (const std::string& id : waiting) {
     JobState& job = *jobs_.Edit(id);
-    if (first != nullptr && first->state() == v1::JOB_STATE_SUCCEEDED) {
+    if (succeeded) {
       v1::StartRecord start = job.record().start();
       start.set_job_succeeded(true);
       LetGo(job, start, absl::StrCat("job ", job_id, " has succeeded (start.after)"));
       continue;
     }
     job.set_desired(v1::DESIRED_CANCEL);
-    states_.Transition(
-        job, v1::JOB_STATE_CANCELLED, "coordinator", reasons::kAfterNotSucceeded,
-        absl::StrCat("job ", job_id, ", whose success it waited for (start.after), ",
-                     first == nullptr ? "was deleted" : "is " + StateName(first->state())));
+    states_.Transition(job, v1::JOB_STATE_CANCELLED, "coordinator", reasons::kAfterNotSucceeded,
+                       absl::StrCat("job ", job_id, ", whose success it waited for (start.after), ",
+                                    end.deleted ? "was deleted" : "is " + StateName(end.state)));
   }
 }
 

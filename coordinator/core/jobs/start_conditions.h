@@ -40,7 +40,7 @@ class StartConditions {
 
  private:
   void TakeTimes();
-  void TakeEnd(const std::string& job_id);
+  void TakeEnd(const std::string& job_id, const EndOfJob& end);
   void LetGo(JobState& job, const v1::StartRecord& start, const std::string& why);
   void Say(JobState& job);
 

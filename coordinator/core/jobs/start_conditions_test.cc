@@ -156,6 +156,38 @@ TEST(After, FirstEndsOtherwise_CancelsTheWholeChain) {
   }
 }
 
+// What has come about stays so: deleting the first job, or giving its id to another one, comes too
+// late.
+TEST(After, FirstSucceedsAndIsDeletedAtOnce_StartsTheOther) {
+  for (const bool id_is_taken : {false, true}) {
+    Harness h;
+    h.Running(1, "first");
+    h.Connect("b");
+    Submit(h, "second", After("first"));
+    h.Pass(absl::Seconds(2), {"a", "b"});
+    h.Exit("first", 0, v1::EXIT_REASON_FINISHED);
+    v1::DeleteJobRequest request;
+    request.set_job_id("first");
+    h.Do(request);
+    if (id_is_taken) {
+      h.Create(1, "first");
+    }
+    h.Tick();
+    EXPECT_EQ(h.State("second"), v1::JOB_STATE_STARTING);
+  }
+}
+
+// The link from first to third is fulfilled, so third may wait for first.
+TEST(After, LinksThatAreFulfilled_MakeNoCircle) {
+  Harness h;
+  h.Running(1, "third");
+  Submit(h, "first", After("third"));
+  h.Exit("third", 0, v1::EXIT_REASON_FINISHED);
+  h.Tick();
+  Submit(h, "second", After("first"));
+  EXPECT_EQ(h.Job("second").reason_code(), "after_job") << h.Job("second").reason();
+}
+
 // The coordinator stopped after the first job's end was committed and before the next tick.
 TEST(After, RestartRightAfterTheEnd_IsNoticed) {
   for (const v1::ExitReason reason : {v1::EXIT_REASON_FINISHED, v1::EXIT_REASON_BAD_DATA}) {

@@ -1,9 +1,7 @@
 #include "coordinator/service/notify/notify_command.h"
 
-#include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,12 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/fd.h"
 #include "common/base/status_macros.h"
+#include "common/time/clock.h"
 
 namespace hearth::coordinator {
 namespace {
 
 constexpr int kFirstFreeFd = 3;
-constexpr absl::Duration kLook = absl::Milliseconds(100);
+constexpr absl::Duration kLook = absl::Milliseconds(20);
 
 absl::Status Failed(const std::string& what, int error) {
   return absl::UnavailableError(
@@ -94,14 +93,17 @@ absl::StatusOr<pid_t> Spawn(const std::string& path, int input) {
   return pid;
 }
 
-// Waits until it ends, for at most `timeout`; false: it has not.
+// Waits until it ends, for at most `timeout`; false: it has not. Leaves it to waitpid.
 bool Ends(pid_t pid, absl::Duration timeout, const std::atomic<bool>& stop) {
-  const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  for (absl::Duration waited; waited < timeout && !stop.load(); waited += kLook) {
-    pollfd ready = {process.get(), POLLIN, 0};
-    if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(kLook))) > 0) {
+  // The real clock: a program ends in real time, whatever the coordinator runs on.
+  const absl::Duration until = Clock::Real().Monotonic() + timeout;
+  while (Clock::Real().Monotonic() < until && !stop.load()) {
+    siginfo_t info = {};
+    if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == pid) {
       return true;
     }
+    absl::SleepFor(kLook);
   }
   return false;
 }
@@ -115,11 +117,14 @@ absl::Status RunNotifyCommand(const std::string& path,
   HEARTH_ASSIGN_OR_RETURN(const Fd input, BodyFile(body));
   HEARTH_ASSIGN_OR_RETURN(const pid_t pid, Spawn(path, input.get()));
   const bool ended = Ends(pid, timeout, stop);
-  if (!ended) {
-    kill(-pid, SIGKILL);
-  }
+  kill(-pid, SIGKILL);  // what it left behind, also after a good end: its group is still there
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  pid_t waited = 0;
+  do {
+    waited = waitpid(pid, &status, 0);
+  } while (waited < 0 && errno == EINTR);
+  if (waited < 0) {
+    return Failed("waitpid", errno);
   }
   if (!ended) {
     return stop.load() ? absl::AbortedError("stopped")

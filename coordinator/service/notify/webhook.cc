@@ -93,6 +93,10 @@ absl::Status PostWebhook(const WebhookOptions& options,
   const std::string agent = absl::StrCat("hearth-coordinator/", std::string(Version()));
   Answer answer{options.response_bytes_max};
   Set(curl, CURLOPT_URL, url.c_str());
+  // As it stands, so that it goes where notify's url_prefixes allow it.
+  Set(curl, CURLOPT_PATH_AS_IS, 1L);
+  Set(curl, CURLOPT_PROXY, "");  // whatever the environment says: bodies go to the receiver only
+  Set(curl, CURLOPT_QUICK_EXIT, 1L);  // a lookup that hangs does not outlast the timeout
   Set(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   Set(curl, CURLOPT_FOLLOWLOCATION, 0L);
   Set(curl, CURLOPT_NOSIGNAL, 1L);  // signals belong to the process, and this is one of its threads

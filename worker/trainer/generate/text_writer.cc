@@ -35,7 +35,7 @@ class Group {
   }
 
   absl::Status Begin() {
-    AtPass();
+    HEARTH_RETURN_IF_ERROR(AtPass());
     std::vector<TextStart> starts;
     for (size_t i = 0; i < prompts_.size(); ++i) {
       TextStart start;
@@ -57,7 +57,7 @@ class Group {
 
   // The draw of the oldest pass; keeps the generator busy behind it.
   absl::Status Step() {
-    AtPass();
+    HEARTH_RETURN_IF_ERROR(AtPass());
     // The first was launched by Begin.
     while (launched_ < passes_ && launched_ - taken_ <= kPassesAhead) {
       HEARTH_RETURN_IF_ERROR(generator_.Launch());
@@ -94,10 +94,8 @@ class Group {
   }
 
  private:
-  void AtPass() const {
-    if (options_.at_pass != nullptr) {
-      options_.at_pass();
-    }
+  absl::Status AtPass() const {
+    return options_.at_pass == nullptr ? absl::OkStatus() : options_.at_pass();
   }
 
   absl::Status Add(size_t i, int32_t token, float log_prob) {

@@ -34,8 +34,9 @@ struct WrittenText {
 struct WritingOptions {
   int64_t tokens = 100;            // to add to each prompt, > 0
   std::vector<std::string> stops;  // none of them empty
-  // Called before each pass, which is progress. Empty: nobody is told.
-  std::function<void()> at_pass = nullptr;
+  // Called before each pass, which is progress. An error ends the writing and is its result. Empty:
+  // nobody is told.
+  std::function<absl::Status()> at_pass = nullptr;
 };
 
 struct WritingTimes {

@@ -8,6 +8,14 @@
 #include "common/spec/evaluation/evaluation_table.h"
 
 namespace hearth::trainer {
+namespace {
+
+// The texts of one evaluation take at most this long. All ranks wait for them, and so does a pause
+// that comes meanwhile: it needs time for the checkpoint within checkpoint.grace_seconds, 60 s by
+// default.
+constexpr absl::Duration kSamplesTime = absl::Seconds(40);
+
+}  // namespace
 
 absl::Status EvaluationDuty::Open(bool held_out, const std::string& tokenizer_from) {
   held_out_ = held_out;
@@ -70,7 +78,15 @@ absl::Status EvaluationDuty::WriteSamplesIfDue(Trainer& trainer,
   options.engine = &engine;
   options.threads = std::max(1, rank_.task.threads());
   options.clock = &rank_.clock;
-  options.at_pass = [this] { rank_.pulse.Begin(Activity::kEvaluation, "writing samples"); };
+  const absl::Duration began = rank_.clock.Monotonic();
+  options.at_pass = [this, began]() -> absl::Status {
+    // A pass is one of the CPU, whatever the job trains on: its steps say nothing about it.
+    rank_.pulse.Begin(Activity::kPreparing, "writing samples");
+    return rank_.clock.Monotonic() - began < kSamplesTime
+               ? absl::OkStatus()
+               : absl::DeadlineExceededError(
+                     absl::StrCat("it takes longer than ", absl::FormatDuration(kSamplesTime)));
+  };
   absl::Status written;
   const absl::Status together =
       trainer.OnRankZero([&] { written = samples_.Write(options, report); });
@@ -78,7 +94,8 @@ absl::Status EvaluationDuty::WriteSamplesIfDue(Trainer& trainer,
     return rank_.Blame(together);
   }
   if (!written.ok()) {
-    rank_.link.SendLog("warning", absl::StrCat("step ", step, ": no samples: ", written.message()));
+    rank_.link.SendLog("warning", absl::StrCat("step ", step, ": ", report.samples_size(), " of ",
+                                               samples_.size(), " samples: ", written.message()));
   }
   for (v1::SampleText& sample : *report.mutable_samples()) {
     sample.set_step(step);

@@ -1,6 +1,7 @@
 #include "worker/trainer/rank/evaluation/samples.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -97,6 +98,9 @@ absl::StatusOr<std::unique_ptr<Generator>> Samples::GeneratorFor(
   wanted.rule = RuleOf(requests_[group.front()].text);
   wanted.end_token = tokenizer_->eos();
   wanted.threads = options.threads;
+  if (options.at_pass != nullptr) {
+    HEARTH_RETURN_IF_ERROR(options.at_pass());
+  }
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Generator> generator, Generator::Create(wanted));
   HEARTH_RETURN_IF_ERROR(CopyWeights(*options.engine, *generator));
   HEARTH_RETURN_IF_ERROR(generator->Prepare());
@@ -124,11 +128,21 @@ absl::StatusOr<v1::SampleText> Samples::WriteOne(const WriteOptions& options,
   return sample;
 }
 
+absl::Status Samples::WriteGroup(const WriteOptions& options,
+                                 const std::vector<size_t>& group,
+                                 std::vector<std::optional<v1::SampleText>>& written) const {
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator, GeneratorFor(options, group));
+  for (const size_t i : group) {
+    HEARTH_ASSIGN_OR_RETURN(written[i], WriteOne(options, requests_[i], *generator));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Samples::Write(const WriteOptions& options, v1::StepReport& report) const {
-  std::vector<v1::SampleText> written(requests_.size());
-  std::vector<bool> done(requests_.size(), false);
-  for (size_t first = 0; first < requests_.size(); ++first) {
-    if (done[first]) {
+  std::vector<std::optional<v1::SampleText>> written(requests_.size());
+  absl::Status status;
+  for (size_t first = 0; first < requests_.size() && status.ok(); ++first) {
+    if (written[first].has_value()) {
       continue;
     }
     std::vector<size_t> group;
@@ -137,17 +151,14 @@ absl::Status Samples::Write(const WriteOptions& options, v1::StepReport& report)
         group.push_back(i);
       }
     }
-    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator,
-                            GeneratorFor(options, group));
-    for (const size_t i : group) {
-      HEARTH_ASSIGN_OR_RETURN(written[i], WriteOne(options, requests_[i], *generator));
-      done[i] = true;
+    status = WriteGroup(options, group, written);
+  }
+  for (std::optional<v1::SampleText>& sample : written) {
+    if (sample.has_value()) {
+      *report.add_samples() = *std::move(sample);
     }
   }
-  for (v1::SampleText& sample : written) {
-    *report.add_samples() = std::move(sample);
-  }
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace hearth::trainer

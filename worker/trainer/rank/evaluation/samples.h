@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,18 +30,20 @@ class Samples {
                                       Env& env);
 
   bool empty() const { return requests_.empty(); }
+  size_t size() const { return requests_.size(); }
 
   struct WriteOptions {
     const Engine* engine = nullptr;  // its weights must be whole; only read
     int threads = 1;
     Clock* clock = nullptr;
-    std::function<void()> at_pass = nullptr;  // as WritingOptions::at_pass
+    // As WritingOptions::at_pass; called before the model is copied, too.
+    std::function<absl::Status()> at_pass = nullptr;
   };
-  // A text for each request, added to `report` with all but the step: what `hearth-trainer sample`
-  // writes on the CPU with a checkpoint of these weights. The model is copied into a generator of
-  // its own, on the CPU in fp32 wherever the job trains: the plan of a GPU's memory has no room for
-  // it. Errors: those of Generator, among them kResourceExhausted, and of the tokenizer; `report`
-  // is as before.
+  // Adds a text for each request to `report`, with all but the step. These are the texts that
+  // `hearth-trainer sample` would write on the CPU with a checkpoint of these weights. The model is
+  // copied into a generator of its own, on the CPU in fp32 wherever the job trains: the plan of a
+  // GPU's memory has no room for it. Errors: those of Generator, among them kResourceExhausted, of
+  // the tokenizer and of at_pass; `report` then has the texts that were complete.
   absl::Status Write(const WriteOptions& options, v1::StepReport& report) const;
 
  private:
@@ -52,6 +55,10 @@ class Samples {
   // A generator for the requests, whose rules are equal.
   absl::StatusOr<std::unique_ptr<Generator>> GeneratorFor(const WriteOptions& options,
                                                           const std::vector<size_t>& group) const;
+  // Sets the entries of the group that become complete.
+  absl::Status WriteGroup(const WriteOptions& options,
+                          const std::vector<size_t>& group,
+                          std::vector<std::optional<v1::SampleText>>& written) const;
   absl::StatusOr<v1::SampleText> WriteOne(const WriteOptions& options,
                                           const Request& request,
                                           Generator& generator) const;

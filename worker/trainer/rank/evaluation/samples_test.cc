@@ -2,6 +2,7 @@
 #include "worker/trainer/rank/evaluation/samples.h"
 
 #include <memory>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ std::string WriteText(const std::string& dir, std::string_view name, int documen
   dataset::DatasetWriter::Options options;
   options.info.vocab = 257;
   options.info.eos = 256;
-  options.info.tokenizer.kind = "bytes";
+  options.info.tokenizer.kind = tokenizer::TokenizerKind::kBytes;
   const std::string path = dir + "/" + std::string(name);
   auto writer = dataset::DatasetWriter::Create(path, options);
   EXPECT_TRUE(writer.ok()) << writer.status();
@@ -224,11 +225,42 @@ TEST(SamplesTest, Write_TellsEachPass) {
   Samples::WriteOptions options;
   options.engine = &one.session.engine();
   options.clock = &one.clock;
-  options.at_pass = [&passes] { ++passes; };
+  options.at_pass = [&passes] {
+    ++passes;
+    return absl::OkStatus();
+  };
   v1::StepReport report;
   ASSERT_TRUE(samples->Write(options, report).ok());
   ASSERT_EQ(report.samples_size(), 1);
   EXPECT_GE(passes, report.samples(0).tokens());
+}
+
+// The training goes on with the texts that were complete.
+TEST(SamplesTest, Write_EndsWhenToldAndKeepsWhatIsComplete) {
+  const TempDir dir;
+  v1::JobSpec spec = TextJob(dir.path());
+  *spec.mutable_train()->add_samples() = Request("Once", 0, 9);
+  *spec.mutable_train()->add_samples() = Request("Twice", 0, 9);
+  OpenRank one(spec);
+  const auto samples = Samples::Open(spec, spec.data().train(0).path(), Env::Real());
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  int passes = 0;
+  int last = std::numeric_limits<int>::max();
+  Samples::WriteOptions options;
+  options.engine = &one.session.engine();
+  options.clock = &one.clock;
+  options.at_pass = [&passes, &last] {
+    return ++passes > last ? absl::DeadlineExceededError("too slow") : absl::OkStatus();
+  };
+  v1::StepReport whole;
+  ASSERT_TRUE(samples->Write(options, whole).ok());
+  ASSERT_EQ(whole.samples_size(), 2);
+  last = passes - 1;
+  passes = 0;
+  v1::StepReport report;
+  EXPECT_EQ(samples->Write(options, report).code(), absl::StatusCode::kDeadlineExceeded);
+  ASSERT_EQ(report.samples_size(), 1);
+  EXPECT_EQ(report.samples(0).text(), whole.samples(0).text());
 }
 
 TEST(SamplesTest, Open_WhatCannotBeWritten_IsRefusedBeforeTheFirstStep) {
