@@ -101,8 +101,9 @@ std::set<Checkpoints::Key> Checkpoints::Awaited() const {
       continue;
     }
     const auto& models = job.job().models();
-    for (auto i = static_cast<int>(job.job().step()); i < models.size(); ++i) {
-      const v1::Checkpoint& checkpoint = models[i].checkpoint();
+    // A report of a worker may name any step.
+    for (int64_t i = std::max<int64_t>(0, job.job().step()); i < models.size(); ++i) {
+      const v1::Checkpoint& checkpoint = models[static_cast<int>(i)].checkpoint();
       awaited.insert({checkpoint.job_id(), checkpoint.epoch(), checkpoint.step()});
     }
   }
