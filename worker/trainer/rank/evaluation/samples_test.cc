@@ -1,8 +1,8 @@
 // train.samples: what ranks write between steps, and that it changes nothing.
 #include "worker/trainer/rank/evaluation/samples.h"
 
-#include <memory>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,7 +15,7 @@
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/folder_weights.h"
-#include "worker/trainer/checkpoint/shards.h"
+#include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/generate/text_request.h"
 #include "worker/trainer/generate/text_writer.h"
 
@@ -35,6 +35,8 @@ std::string WriteText(const std::string& dir, std::string_view name, int documen
   options.info.vocab = 257;
   options.info.eos = 256;
   options.info.tokenizer.kind = tokenizer::TokenizerKind::kBytes;
+  options.info.tokenizer.vocab = 257;
+  options.info.tokenizer.eos = 256;
   const std::string path = dir + "/" + std::string(name);
   auto writer = dataset::DatasetWriter::Create(path, options);
   EXPECT_TRUE(writer.ok()) << writer.status();
@@ -97,7 +99,7 @@ void ExpectSameRun(const FakeLink& a, const FakeLink& b) {
   ASSERT_EQ(a.checkpoints.size(), b.checkpoints.size());
   ASSERT_FALSE(a.checkpoints.empty());
   for (size_t i = 0; i < a.checkpoints.size(); ++i) {
-    for (const std::string& file : {std::string("model.safetensors"), ShardFile(0, 1)}) {
+    for (const std::string& file : {std::string("model.safetensors"), std::string(kStateFile)}) {
       EXPECT_TRUE(FileOf(a.checkpoints[i].path() + "/" + file) ==
                   FileOf(b.checkpoints[i].path() + "/" + file))
           << file;
