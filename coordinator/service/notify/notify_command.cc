@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,7 +96,8 @@ absl::StatusOr<pid_t> Spawn(const std::string& path, int input) {
 
 // Waits until it ends, for at most `timeout`; false: it has not.
 bool Ends(pid_t pid, absl::Duration timeout, const std::atomic<bool>& stop) {
-  const Fd process(pidfd_open(pid, 0));
+  // By its number: the C library's declaration of pidfd_open is not for C++.
+  const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   for (absl::Duration waited; waited < timeout && !stop.load(); waited += kLook) {
     pollfd ready = {process.get(), POLLIN, 0};
     if (poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(kLook))) > 0) {
