@@ -113,6 +113,7 @@ TEST(NotBefore, JobThatIsLetGo_StandsBehindThoseThatWaited) {
   Submit(h, "late", NotBefore(h.now.wall + absl::Minutes(1)));
   h.Pass(absl::Seconds(10));
   h.Create(1, "waiting");
+  h.Pass(absl::Seconds(1));
   Jump(h, absl::Minutes(2));
   h.Tick();
   h.Connect("a");
@@ -258,7 +259,7 @@ TEST(Resume, OtherStart_HoldsTheJobByIt) {
   h.Pause("job");
   EXPECT_TRUE(ResumeWith(h, "job", v1::StartSpec()).status.ok());
   h.Tick();
-  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").reason_code(), "checking_paths") << "as after any change of the spec";
 }
 
 TEST(Resume, CancelledBecauseOfItsFirst_WaitsForItAgainOnceThatLives) {
