@@ -97,10 +97,11 @@ TEST_F(DoctorJobTest, EvalJob_IsJudgedByItsModels) {
     job.add_models();
   }
   facts_.steps.resize(2);
-  std::string text = Text();
+  status().add_throttle_reasons("sw_thermal_slowdown");
+  const std::string text = Text();
   EXPECT_THAT(text, HasSubstr("RUNNING, model 2 of 3"));
   EXPECT_THAT(text, HasSubstr("0.500 s a model (median of the last 2)"));
-  EXPECT_THAT(text, HasSubstr("w: "));
+  EXPECT_THAT(text, HasSubstr("too hot")) << "of its GPU as of any";
   EXPECT_THAT(text, Not(HasSubstr("tok")));
   EXPECT_THAT(text, Not(HasSubstr(" step")));
   facts_.steps.clear();
