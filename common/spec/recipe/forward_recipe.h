@@ -1,6 +1,7 @@
 // What a job runs in that does not say, and what a model does that is only run forward.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -12,8 +13,14 @@ namespace hearth::spec {
 // not quantise and that the device runs natively. On an unknown device kind the table's first row.
 const Recipe& DefaultRecipeOn(std::string_view device_kind);
 
+// Whether a recipe will do that the device runs with the numbers of another format.
+enum class Emulation : uint8_t { kRefused, kAllowed };
+
 // The row `name`, or the default where it is empty. kInvalidArgument: no such row, one that
-// quantises, or one that the device does not run natively; the text names the rows that would do.
-absl::StatusOr<const Recipe*> ForwardRecipe(std::string_view name, std::string_view device_kind);
+// quantises, or one that the device does not run (natively, if emulation is refused); the text
+// names the rows that would do.
+absl::StatusOr<const Recipe*> ForwardRecipe(std::string_view name,
+                                            std::string_view device_kind,
+                                            Emulation emulation);
 
 }  // namespace hearth::spec

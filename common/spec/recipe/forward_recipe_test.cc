@@ -18,17 +18,21 @@ TEST(DefaultRecipeOnTest, Devices_GetWhatTheyRunNatively) {
 
 TEST(ForwardRecipeTest, NoName_IsTheDefault) {
   for (const char* device : {"cpu", "cuda"}) {
-    const absl::StatusOr<const Recipe*> recipe = ForwardRecipe("", device);
+    const absl::StatusOr<const Recipe*> recipe = ForwardRecipe("", device, Emulation::kRefused);
     ASSERT_TRUE(recipe.ok()) << recipe.status();
     EXPECT_EQ(*recipe, &DefaultRecipeOn(device)) << device;
   }
 }
 
-TEST(ForwardRecipeTest, Rows_MustBePlainAndNativeOnTheDevice) {
+TEST(ForwardRecipeTest, Rows_MustBePlainAndRunOnTheDevice) {
   for (const char* device : {"cpu", "cuda"}) {
     for (const Recipe& row : Recipes()) {
-      EXPECT_EQ(ForwardRecipe(row.name, device).ok(),
-                !row.quantised() && RecipeExecution(row, device) == Execution::kNative)
+      const Execution execution = RecipeExecution(row, device);
+      EXPECT_EQ(ForwardRecipe(row.name, device, Emulation::kRefused).ok(),
+                !row.quantised() && execution == Execution::kNative)
+          << row.name << " on " << device;
+      EXPECT_EQ(ForwardRecipe(row.name, device, Emulation::kAllowed).ok(),
+                !row.quantised() && execution != Execution::kNone)
           << row.name << " on " << device;
     }
   }
@@ -36,7 +40,7 @@ TEST(ForwardRecipeTest, Rows_MustBePlainAndNativeOnTheDevice) {
 
 TEST(ForwardRecipeTest, Refusal_NamesWhatWouldDo) {
   const auto refusal = [](std::string_view name, std::string_view device) {
-    const absl::Status status = ForwardRecipe(name, device).status();
+    const absl::Status status = ForwardRecipe(name, device, Emulation::kRefused).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   };

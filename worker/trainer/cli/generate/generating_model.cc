@@ -20,8 +20,8 @@ absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenGeneratingModel(
   if (options.device != "cpu") {
     HEARTH_ASSIGN_OR_RETURN(model->cuda, OpenGpu(options.device, false));
   }
-  const absl::StatusOr<const spec::Recipe*> recipe =
-      spec::ForwardRecipe(options.weights, model->cuda != nullptr ? "cuda" : "cpu");
+  const absl::StatusOr<const spec::Recipe*> recipe = spec::ForwardRecipe(
+      options.weights, model->cuda != nullptr ? "cuda" : "cpu", spec::Emulation::kRefused);
   if (!recipe.ok()) {
     return Annotate(recipe.status(), "--weights");
   }

@@ -49,8 +49,9 @@ absl::StatusOr<v1::JobSpec> ForwardModelSpec(const ForwardModelOptions& options,
   const bool on_gpu = absl::StartsWith(options.device, "cuda");
   spec::ForwardJob job;
   job.device = on_gpu ? "cuda" : "cpu";
-  HEARTH_ASSIGN_OR_RETURN(const spec::Recipe* const recipe,
-                          spec::ForwardRecipe(options.recipe, job.device));
+  HEARTH_ASSIGN_OR_RETURN(
+      const spec::Recipe* const recipe,
+      spec::ForwardRecipe(options.recipe, job.device, spec::Emulation::kAllowed));
   job.recipe = recipe->name;
   HEARTH_ASSIGN_OR_RETURN(job.model, hf::ReadHfConfig(options.path, env));
   FillData(options, env, job);
