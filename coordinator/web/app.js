@@ -282,7 +282,7 @@ function capital(word) {
   return word[0].toUpperCase() + word.slice(1);
 }
 
-// The prompt, and what the model wrote behind it.
+// The prompt, and what the model wrote after it.
 function sampleText(sample) {
   const made = element("span", null, "sample");
   made.append(element("span", sample.prompt, "prompt"), sample.text);
@@ -584,16 +584,15 @@ async function get(path) {
   return answer;
 }
 
-async function showJob(jobs, chosen) {
+async function showJob(chosen) {
   byId("job").hidden = chosen === "";
   if (chosen === "") {
     return;
   }
-  const listed = jobs.some((job) => job.job_id === chosen);
   const pathOf = (id) => "jobs/" + encodeURIComponent(id);
   const ids = [chosen, ...address().others.filter((id) => id !== chosen)];
   const [job, events, ...curves] = await Promise.all(
-    [listed ? jobs.find((one) => one.job_id === chosen) : get(pathOf(chosen)), get(pathOf(chosen) + "/events"),
+    [get(pathOf(chosen)), get(pathOf(chosen) + "/events"),
       ...ids.map((id) => get(`${pathOf(id)}/metrics?points=${kPoints}`).catch((error) => {
         if (id === chosen || error.status !== 404) {
           throw error;
@@ -624,7 +623,7 @@ async function poll() {
     const chosen = chosenJob(jobs.jobs);
     showJobs(jobs, chosen);
     showWorkers(workers);
-    await showJob(jobs.jobs, chosen);
+    await showJob(chosen);
     failures = 0;
     byId("status").textContent = `version ${jobs.version}, updated ${new Date().toLocaleTimeString()}`;
   } catch (error) {
