@@ -51,7 +51,7 @@ class Evaluations(harness.ClusterTest):
         checkpoint = self.cluster.final_checkpoint(job_id)["path"]
         for want, sample in zip(wanted, newest):
             out = subprocess.run([harness.program("hearth-trainer"), "sample", checkpoint, "--prompt", want["prompt"], "--tokens",
-                                  str(want["max_tokens"]), "--temperature", str(want["temperature"]), "--seed", str(want.get("seed", 0)),
+                                  str(want["max_tokens"]), "--temperature", str(want["temperature"]), "--top-k", str(want.get("top_k", 0)), "--seed", str(want.get("seed", 0)),
                                   "--threads", "1", "-o", "json"], capture_output=True, text=True, check=True)
             alone = json.loads(out.stdout)
             self.assertEqual((alone["text"], alone["end"], len(alone["tokens"])),
@@ -61,7 +61,7 @@ class Evaluations(harness.ClusterTest):
         data = self.build()
         asked = [{"task": "piqa", "items": self.items("piqa", 20), "every_steps": 5},
                  {"task": "lambada", "name": "last-word", "items": self.items("lambada", 9), "every_steps": 0, "limit": 8}]
-        samples = [{"prompt": "the ", "max_tokens": 12, "temperature": 0}, {"prompt": "a", "max_tokens": 9, "temperature": 0.7, "seed": 3}]
+        samples = [{"prompt": "the ", "max_tokens": 12, "temperature": 0}, {"prompt": "a", "max_tokens": 9, "temperature": 0.7, "top_k": 40, "seed": 3}]
         job_id = self.cluster.submit(self.job(data, asked, samples))
         self.cluster.wait_state(job_id, "SUCCEEDED")
         self.assert_samples(job_id, samples)
