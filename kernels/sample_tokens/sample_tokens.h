@@ -28,7 +28,6 @@ struct SamplingRule {
   double min_p = 0.0;               // [0, 1); 0 = all
   double repetition_penalty = 1.0;  // > 0; 1 = none, larger avoids what was seen
   uint64_t seed = 1;
-  bool operator==(const SamplingRule&) const = default;
 };
 
 // kInvalidArgument naming the setting, its value and its range.

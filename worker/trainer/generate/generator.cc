@@ -216,17 +216,30 @@ void Generator::BindTexts() {
   const spec::TokenBuffers& batch = decode_.arena->ids().batch;
   sample_.logits = arena_->Floats(ids_.logits);
   sample_.streams = arena_->Typed(ids_.streams, DType::kI32);
-  if (options_.rule.repetition_penalty != 1.0) {
-    sample_.seen = arena_->Typed(ids_.seen, DType::kI32);
-  }
   sample_.tokens = decode_.arena->Typed(batch.tokens, DType::kI32);
   sample_.positions = decode_.arena->Typed(batch.positions, DType::kI32);
   sample_.remaining = arena_->Typed(ids_.remaining, DType::kI32);
   sample_.drawn = arena_->Typed(ids_.drawn, DType::kI32);
   sample_.log_prob = arena_->Typed(ids_.log_prob, DType::kF32);
-  sample_.rule = options_.rule;
   sample_.vocab = shape().vocab;
   sample_.end_token = options_.end_token;
+  BindRule(options_.rule);
+}
+
+void Generator::BindRule(const kernels::SamplingRule& rule) {
+  sample_.rule = rule;
+  // Nobody reads the tokens of a text but the penalty: without it they are not kept.
+  sample_.seen =
+      rule.repetition_penalty == 1.0 ? TensorView() : arena_->Typed(ids_.seen, DType::kI32);
+}
+
+absl::Status Generator::SetRule(const kernels::SamplingRule& rule) {
+  HEARTH_RETURN_IF_ERROR(kernels::CheckSamplingRule(rule));
+  if (graph_ != nullptr) {
+    return absl::FailedPreconditionError("the passes are recorded with another sampling rule");
+  }
+  BindRule(rule);
+  return absl::OkStatus();
 }
 
 void Generator::BindHost() {

@@ -78,6 +78,10 @@ class Generator {
 
   // Records the pass as a graph, once weights are loaded. On the CPU nothing.
   absl::Status Prepare();
+  // The texts that begin from now on are drawn by `rule` instead of that of the options.
+  // kInvalidArgument: a setting out of its range; kFailedPrecondition: a graph is recorded, which
+  // holds its rule.
+  absl::Status SetRule(const kernels::SamplingRule& rule);
   // `starts`: at most `batch` of them; texts before are forgotten, and what they drew.
   absl::Status Begin(absl::Span<const TextStart> starts);
   // After Begin, with a batch of one: the text becomes `start`, whose first `kept` tokens must be
@@ -133,6 +137,7 @@ class Generator {
   // Binds the passes' models without memory, to learn their scratch.
   absl::Status MeasureScratch(const spec::GenerationPlan& plan);
   void BindTexts();
+  void BindRule(const kernels::SamplingRule& rule);
   void BindHost();
   CacheMemory CacheAt(const Arena& arena) const;
   int64_t SeenWords() const { return (shape().vocab + 31) / 32; }

@@ -221,6 +221,30 @@ TEST(Generator, Batch_GivesEachTextThatItHasAlone) {
   }
 }
 
+TEST(Generator, SetRule_DrawsAsOneMadeWithIt) {
+  GeneratorOptions options = Options(TinyModel("llama"), 4);
+  const auto prompts = Prompts();
+  const auto generator = Make(options);
+  const std::vector<Text> greedy = Write(*generator, prompts, 20);
+  kernels::SamplingRule rule;
+  rule.temperature = 2;
+  rule.repetition_penalty = 3;
+  rule.seed = 5;
+  ASSERT_TRUE(generator->SetRule(rule).ok());
+  const std::vector<Text> drawn = Write(*generator, prompts, 20);
+  ASSERT_TRUE(generator->SetRule(options.rule).ok());
+  const std::vector<Text> back = Write(*generator, prompts, 20);
+  options.rule = rule;
+  const std::vector<Text> made = Write(*Make(options), prompts, 20);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_NE(drawn[i].tokens, greedy[i].tokens) << i;
+    EXPECT_EQ(drawn[i].tokens, made[i].tokens) << i;
+    EXPECT_EQ(back[i].tokens, greedy[i].tokens) << i;
+  }
+  rule.top_p = 2;
+  EXPECT_EQ(generator->SetRule(rule).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Generator, PromptsInSeveralPasses_AndAgain_GiveTheSame) {
   GeneratorOptions options = Options(TinyModel("llama"), 5);
   options.prompt = 3000;  // two prompts of a pass

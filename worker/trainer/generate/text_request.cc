@@ -5,29 +5,33 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/model/position_limit.h"
 #include "common/tokenizer/unicode.h"
 
 namespace hearth::trainer {
-namespace {
-
-constexpr int64_t kDefaultTokens = 100;
-
-}  // namespace
 
 kernels::SamplingRule RuleOf(const v1::TextRequest& text) {
-  kernels::SamplingRule rule;
-  rule.temperature = text.has_temperature() ? text.temperature() : 1.0;
+  kernels::SamplingRule rule;  // begins with the defaults
+  if (text.has_temperature()) {
+    rule.temperature = text.temperature();
+  }
   rule.top_k = text.top_k();
-  rule.top_p = text.has_top_p() ? text.top_p() : 1.0;
+  if (text.has_top_p()) {
+    rule.top_p = text.top_p();
+  }
   rule.min_p = text.min_p();
-  rule.repetition_penalty = text.has_repetition_penalty() ? text.repetition_penalty() : 1.0;
+  if (text.has_repetition_penalty()) {
+    rule.repetition_penalty = text.repetition_penalty();
+  }
   rule.seed = static_cast<uint64_t>(text.seed());
   return rule;
 }
 
 int64_t TokensOf(const v1::TextRequest& text) {
-  return text.max_tokens() > 0 ? text.max_tokens() : kDefaultTokens;
+  return text.max_tokens() > 0
+             ? text.max_tokens()
+             : spec::IntOrDefault(v1::TextRequest(), v1::TextRequest::kMaxTokensFieldNumber);
 }
 
 v1::TextEnd EndOf(TextEnd end) {

@@ -1,7 +1,6 @@
 #include "worker/trainer/rank/evaluation/samples.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,10 +15,6 @@
 
 namespace hearth::trainer {
 namespace {
-
-bool SameRule(const v1::TextRequest& a, const v1::TextRequest& b) {
-  return RuleOf(a) == RuleOf(b);
-}
 
 // The shape of the trained model alone: a generator starts from no folder.
 v1::ModelSpec ShapeOf(v1::ModelSpec model) {
@@ -83,34 +78,30 @@ absl::StatusOr<Samples> Samples::Open(const v1::JobSpec& spec,
   return samples;
 }
 
-absl::StatusOr<std::unique_ptr<Generator>> Samples::GeneratorFor(
-    const WriteOptions& options, const std::vector<size_t>& group) const {
+absl::StatusOr<std::unique_ptr<Generator>> Samples::NewGenerator(
+    const WriteOptions& options) const {
   GeneratorOptions wanted;
   wanted.model = ShapeOf(options.engine->options().spec.model());
   wanted.recipe = "fp32";
-  for (const size_t i : group) {
-    const auto prompt = static_cast<int64_t>(requests_[i].prompt.size());
+  for (const Request& request : requests_) {
+    const auto prompt = static_cast<int64_t>(request.prompt.size());
     wanted.prompt = std::max(wanted.prompt, prompt);
-    wanted.length = std::max(wanted.length, prompt + TokensOf(requests_[i].text));
+    wanted.length = std::max(wanted.length, prompt + TokensOf(request.text));
   }
   wanted.length =
       std::min(wanted.length, spec::PositionLimit(wanted.model).value_or(wanted.length));
-  wanted.rule = RuleOf(requests_[group.front()].text);
   wanted.end_token = tokenizer_->eos();
   wanted.threads = options.threads;
-  if (options.at_pass != nullptr) {
-    HEARTH_RETURN_IF_ERROR(options.at_pass());
-  }
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Generator> generator, Generator::Create(wanted));
   HEARTH_RETURN_IF_ERROR(CopyWeights(*options.engine, *generator));
   HEARTH_RETURN_IF_ERROR(generator->Prepare());
   return generator;
 }
 
-// One at a time, so that each draws as it would alone.
 absl::StatusOr<v1::SampleText> Samples::WriteOne(const WriteOptions& options,
                                                  const Request& request,
                                                  Generator& generator) const {
+  HEARTH_RETURN_IF_ERROR(generator.SetRule(RuleOf(request.text)));
   WritingOptions writing;
   writing.tokens = TokensOf(request.text);
   writing.stops.assign(request.text.stop().begin(), request.text.stop().end());
@@ -128,37 +119,19 @@ absl::StatusOr<v1::SampleText> Samples::WriteOne(const WriteOptions& options,
   return sample;
 }
 
-absl::Status Samples::WriteGroup(const WriteOptions& options,
-                                 const std::vector<size_t>& group,
-                                 std::vector<std::optional<v1::SampleText>>& written) const {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator, GeneratorFor(options, group));
-  for (const size_t i : group) {
-    HEARTH_ASSIGN_OR_RETURN(written[i], WriteOne(options, requests_[i], *generator));
+absl::Status Samples::Write(const WriteOptions& options, v1::StepReport& report) const {
+  if (requests_.empty()) {
+    return absl::OkStatus();
+  }
+  if (options.at_pass != nullptr) {
+    HEARTH_RETURN_IF_ERROR(options.at_pass());
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator, NewGenerator(options));
+  // One at a time, so that each draws as it would alone.
+  for (const Request& request : requests_) {
+    HEARTH_ASSIGN_OR_RETURN(*report.add_samples(), WriteOne(options, request, *generator));
   }
   return absl::OkStatus();
-}
-
-absl::Status Samples::Write(const WriteOptions& options, v1::StepReport& report) const {
-  std::vector<std::optional<v1::SampleText>> written(requests_.size());
-  absl::Status status;
-  for (size_t first = 0; first < requests_.size() && status.ok(); ++first) {
-    if (written[first].has_value()) {
-      continue;
-    }
-    std::vector<size_t> group;
-    for (size_t i = first; i < requests_.size(); ++i) {
-      if (SameRule(requests_[i].text, requests_[first].text)) {
-        group.push_back(i);
-      }
-    }
-    status = WriteGroup(options, group, written);
-  }
-  for (std::optional<v1::SampleText>& sample : written) {
-    if (sample.has_value()) {
-      *report.add_samples() = *std::move(sample);
-    }
-  }
-  return status;
 }
 
 }  // namespace hearth::trainer

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,13 +51,8 @@ class Samples {
     std::vector<int32_t> prompt;  // tokens
   };
 
-  // A generator for the requests, whose rules are equal.
-  absl::StatusOr<std::unique_ptr<Generator>> GeneratorFor(const WriteOptions& options,
-                                                          const std::vector<size_t>& group) const;
-  // Sets the entries of the group that become complete.
-  absl::Status WriteGroup(const WriteOptions& options,
-                          const std::vector<size_t>& group,
-                          std::vector<std::optional<v1::SampleText>>& written) const;
+  // With the weights of the engine, and room for the longest request.
+  absl::StatusOr<std::unique_ptr<Generator>> NewGenerator(const WriteOptions& options) const;
   absl::StatusOr<v1::SampleText> WriteOne(const WriteOptions& options,
                                           const Request& request,
                                           Generator& generator) const;
