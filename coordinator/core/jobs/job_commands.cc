@@ -296,8 +296,10 @@ void JobCommands::Resume(const ResumeJob& command) {
 }
 
 absl::Status JobCommands::Requeue(JobState& job, const ResumeJob& command) {
-  const v1::JobSpec& before = job.job().spec();
+  const v1::JobSpec& before = job.job().spec();  // until it is set below
   const v1::JobSpec& after = command.spec.has_value() ? *command.spec : before;
+  const bool was_held = IsHeld(job.record());
+  const bool has_start = before.has_start() || after.has_start();
   const bool same_start = after.start().SerializeAsString() == before.start().SerializeAsString();
   // What has come about of the conditions of the start stays so, unless there are others now.
   HEARTH_ASSIGN_OR_RETURN(
@@ -317,8 +319,8 @@ absl::Status JobCommands::Requeue(JobState& job, const ResumeJob& command) {
   job.set_desired(v1::DESIRED_RUN);
   // Somebody has looked at the job, so its failures count from here.
   job.set_restarts(0);
-  if (before.has_start() || after.has_start()) {
-    jobs_.SetStart(job, std::move(start), turn_.now());
+  if (has_start) {
+    jobs_.SetStart(job, was_held, std::move(start), turn_.now());
   }
   states_.Transition(job, v1::JOB_STATE_QUEUED, turn_.user(), reasons::kUserResume,
                      "resumed by the user");

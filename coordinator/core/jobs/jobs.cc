@@ -101,10 +101,9 @@ JobState& Jobs::Add(JobState job, Now now) {
   return kept;
 }
 
-void Jobs::SetStart(JobState& job, v1::StartRecord start, Now now) {
-  const bool held = IsHeld(job.record());
+void Jobs::SetStart(JobState& job, bool was_held, v1::StartRecord start, Now now) {
   job.set_start(std::move(start));
-  if (held && !IsHeld(job.record())) {
+  if (was_held && !IsHeld(job.record())) {
     job.set_queued(queue_clock_.Read(now), MomentOf(now));
   }
   KeepSets(job);

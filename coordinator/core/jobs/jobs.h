@@ -129,13 +129,13 @@ class JobState {
 // No cursor of a history or a log grows past this, so that no sum of a few of them overflows.
 inline constexpr int64_t kCursorMax = int64_t{1} << 62;
 
-// What an event says. Its job, state and step are added from the job's record.
 // How a job ended that others wait for.
 struct EndOfJob {
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;  // of a deleted one: its last
   bool deleted = false;                            // another job may have its id by now
 };
 
+// What an event says. Its job, state and step are added from the job's record.
 struct EventText {
   std::string type;
   std::string actor;
@@ -179,9 +179,9 @@ class Jobs {
   JobState& Add(JobState job, Now now);
   void Delete(const std::string& job_id, Effects& effects);
 
-  // What has come about of its spec.start. A QUEUED job that is let go by it stands in the queue as
-  // if it was submitted now.
-  void SetStart(JobState& job, v1::StartRecord start, Now now);
+  // What has come about of its spec.start. `was_held`: IsHeld before this, and before its spec
+  // changed. A job that is let go stands in the queue as if it was submitted now.
+  void SetStart(JobState& job, bool was_held, v1::StartRecord start, Now now);
   // Jobs that others wait for and that have ended or were deleted since the last call.
   std::map<std::string, EndOfJob> TakeEnded() { return std::exchange(ended_, {}); }
   std::set<std::string> TakeUntoldHeld() { return held_.TakeUntold(); }

@@ -141,7 +141,7 @@ void StartConditions::TakeEnd(const std::string& job_id, const EndOfJob& end) {
 }
 
 void StartConditions::LetGo(JobState& job, const v1::StartRecord& start, const std::string& why) {
-  jobs_.SetStart(job, start, turn_.now());
+  jobs_.SetStart(job, /*was_held=*/true, start, turn_.now());
   states_.Note(job, "update", "coordinator", why);
 }
 

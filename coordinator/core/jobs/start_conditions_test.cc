@@ -266,6 +266,26 @@ TEST(Resume, OtherStart_HoldsTheJobByIt) {
   EXPECT_EQ(h.Job("job").reason_code(), "checking_paths") << "as after any change of the spec";
 }
 
+// Else a place in the queue could be had by waiting for a time that never comes.
+TEST(Resume, WithoutTheStartThatHeldIt_StandsBehindThoseThatWaited) {
+  Harness h;
+  Submit(h, "late", NotBefore(h.now.wall + absl::Hours(1)));
+  h.Tick();
+  h.Pause("late");
+  h.Pass(absl::Seconds(10));
+  h.Create(1, "waiting");
+  h.Pass(absl::Seconds(1));
+  ResumeJob resume;
+  resume.job_id = "late";
+  resume.spec = h.Job("late").spec();
+  resume.spec->clear_start();
+  ASSERT_TRUE(h.Do(resume).reply->status.ok());
+  h.Connect("a");
+  h.Pass(absl::Seconds(1), {"a"});
+  EXPECT_EQ(h.State("waiting"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.State("late"), v1::JOB_STATE_QUEUED);
+}
+
 TEST(Resume, CancelledBecauseOfItsFirst_WaitsForItAgainOnceThatLives) {
   Harness h;
   h.Create(1, "first");
