@@ -1,8 +1,6 @@
 #include "coordinator/service/notify/webhook.h"
 
 #include <curl/curl.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <memory>
 #include <mutex>
@@ -11,11 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/io/hmac.h"
 
 namespace hearth::coordinator {
 namespace {
-
-constexpr size_t kMacBytes = 32;
 
 struct Answer {
   int64_t left = 0;  // bytes that are still read
@@ -61,15 +58,8 @@ void Set(CURL* curl, CURLoption option, Value value) {
 
 std::string WebhookSignature(const std::string& secret, absl::Time time, const std::string& body) {
   const std::string stamp = absl::StrCat(absl::ToUnixSeconds(time));
-  const std::string text = absl::StrCat(stamp, ".", body);
-  std::string mac(kMacBytes, '\0');
-  unsigned int size = 0;
-  HEARTH_CHECK(HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-                    reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                    reinterpret_cast<unsigned char*>(mac.data()), &size) != nullptr &&
-                   size == kMacBytes,
-               "libcrypto has HMAC-SHA-256");
-  return absl::StrCat("t=", stamp, ",v1=", absl::BytesToHexString(mac));
+  return absl::StrCat("t=", stamp, ",v1=",
+                      absl::BytesToHexString(HmacSha256(secret, absl::StrCat(stamp, ".", body))));
 }
 
 absl::Status PostWebhook(const WebhookOptions& options,

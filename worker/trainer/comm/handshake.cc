@@ -1,8 +1,6 @@
 #include "worker/trainer/comm/handshake.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
+#include "common/io/hmac.h"
 
 namespace hearth::trainer {
 namespace {
@@ -22,7 +21,6 @@ constexpr std::string_view kListenerSide = "hearth gang: listener";
 constexpr size_t kRankBytes = 4;
 constexpr size_t kNonceBytes = sizeof(Handshake::Nonce);
 constexpr size_t kGreetingBytes = kMagic.size() + 2 * kRankBytes + kNonceBytes;
-constexpr size_t kMacBytes = 32;
 constexpr char kWelcome = 'w';
 
 // Little-endian.
@@ -91,10 +89,10 @@ void Handshake::Expect(Wants wants) {
       expected_ = kGreetingBytes;
       break;
     case Wants::kAnswer:
-      expected_ = kNonceBytes + kMacBytes;
+      expected_ = kNonceBytes + kHmacBytes;
       break;
     case Wants::kProof:
-      expected_ = kMacBytes;
+      expected_ = kHmacBytes;
       break;
     case Wants::kWelcome:
       expected_ = 1;
@@ -103,20 +101,13 @@ void Handshake::Expect(Wants wants) {
 }
 
 std::string Handshake::Mac(std::string_view side) const {
-  const std::string text = absl::StrCat(std::string(side), transcript_);
-  std::string mac(kMacBytes, '\0');
-  unsigned int size = 0;
-  HEARTH_CHECK(HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
-                    reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                    reinterpret_cast<unsigned char*>(mac.data()), &size) != nullptr &&
-                   size == kMacBytes,
-               "libcrypto has HMAC-SHA-256");
-  return mac;
+  return HmacSha256({reinterpret_cast<const char*>(secret_.data()), secret_.size()},
+                    absl::StrCat(std::string(side), transcript_));
 }
 
 absl::Status Handshake::TakeMac(std::string_view side, std::string_view mac) const {
   // In constant time: how long it takes must not tell how many bytes were right.
-  if (CRYPTO_memcmp(mac.data(), Mac(side).data(), kMacBytes) != 0) {
+  if (CRYPTO_memcmp(mac.data(), Mac(side).data(), kHmacBytes) != 0) {
     return absl::PermissionDeniedError("it does not know the gang's secret");
   }
   return absl::OkStatus();
