@@ -1,9 +1,14 @@
 // Deliveries over HTTP and by commands, against a server and programs of the test.
 #include "coordinator/service/notify/notifier.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
+#include "common/base/fd.h"
 #include "common/io/env.h"
 #include "coordinator/core/jobs/notifications.h"
 #include "coordinator/service/notify/notify_command.h"
@@ -62,6 +67,29 @@ TEST(WebhookSignature, TextIsTimeDotBody) {
             "t=1700000000,v1=e4f8e2ecae2295b2ddb2f0b5584c8275e226c0ebe9b3b819e70156bb67122e3e");
 }
 
+// A named pipe that a script and its children write into or hold open.
+class Pipe {
+ public:
+  explicit Pipe(const TempDir& dir) : path_(dir.path() + "/pipe") {
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+    fd_ = Fd(open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  }
+
+  const std::string& path() const { return path_; }
+  bool HasText() const { return Comes(POLLIN); }
+  // Nobody holds it open any longer.
+  bool IsClosed() const { return Comes(POLLHUP); }
+
+ private:
+  bool Comes(short event) const {  // NOLINT(google-runtime-int): poll's type
+    pollfd ready = {fd_.get(), event, 0};
+    return poll(&ready, 1, 10'000) == 1 && (ready.revents & event) != 0;
+  }
+
+  const std::string path_;
+  Fd fd_;
+};
+
 TEST(PostWebhook, Accepted_SendsBodyIdAndSignature) {
   HttpSink sink;
   WebhookOptions options;
@@ -107,7 +135,7 @@ TEST(PostWebhook, OtherSchemes_AreRefused) {
   ASSERT_TRUE(Env::Real().WriteFileAtomically(dir.path() + "/x", "x").ok());
   for (const std::string& url : {"file://" + dir.path() + "/x", std::string("ftp://127.0.0.1/x"),
                                  std::string("gopher://127.0.0.1/x")}) {
-    EXPECT_EQ(Post(url).code(), absl::StatusCode::kUnavailable) << url;
+    EXPECT_THAT(std::string(Post(url).message()), HasSubstr("nsupported protocol")) << url;
   }
 }
 
@@ -147,9 +175,21 @@ TEST(RunNotifyCommand, Failures_SayWhatHappened) {
 // Its children, too: they share its process group.
 TEST(RunNotifyCommand, TooLong_IsKilledWithItsGroup) {
   TempDir dir;
+  const Pipe pipe(dir);
   const absl::Status status =
-      RunScript(Script(dir, "slow", "sleep 1000 & wait"), absl::Milliseconds(200));
+      RunScript(Script(dir, "slow", absl::StrCat("exec 3> ", pipe.path(), "; sleep 1000 & wait")),
+                absl::Milliseconds(200));
   EXPECT_THAT(std::string(status.message()), HasSubstr("slow did not end within 200ms"));
+  EXPECT_TRUE(pipe.IsClosed());
+}
+
+TEST(RunNotifyCommand, EndsWell_WhatItLeftBehindIsKilled) {
+  TempDir dir;
+  const Pipe pipe(dir);
+  EXPECT_TRUE(
+      RunScript(Script(dir, "leaves", absl::StrCat("exec 3> ", pipe.path(), "; sleep 1000 &")))
+          .ok());
+  EXPECT_TRUE(pipe.IsClosed());
 }
 
 TEST(Notifier, UrlsAndCommands_AreAnsweredOnceEach) {
@@ -171,15 +211,17 @@ TEST(Notifier, UrlsAndCommands_AreAnsweredOnceEach) {
 
 TEST(Notifier, StopWithACommandThatHangs_EndsItAndSaysNothing) {
   TempDir dir;
+  const Pipe pipe(dir);
   NotifierOptions options;
-  options.settings.commands["hang"] =
-      Script(dir, "hang", absl::StrCat("touch ", dir.path(), "/began; sleep 1000 & wait"));
+  options.settings.commands["hang"] = Script(
+      dir, "hang", absl::StrCat("exec 3> ", pipe.path(), "; echo began >&3; sleep 1000 & wait"));
   options.stop_grace = absl::ZeroDuration();
   Answers answers;
   Notifier notifier(options, Clock::Real(), [&](const auto& request, const auto& status) {
     answers.Take(request, status);
   });
   notifier.Send({"job", "1-0", "", "hang", "{}"});
+  ASSERT_TRUE(pipe.HasText());
   notifier.Stop();
   notifier.Send({"job", "2-0", "", "hang", "{}"});
   EXPECT_TRUE(answers.Wait(0).empty());
