@@ -545,12 +545,13 @@ function keysOf(whole, prefix = "", out = {}) {
   return out;
 }
 
-// The job file of one run; the keys in which they differ of several.
-async function showSpec(ids) {
+// The job file of one run; of several, the keys in which they differ. `job`: the answer about ids[0].
+async function showSpec(ids, job) {
   if (!byId("spec").open) {
     return;
   }
-  const files = await Promise.all(ids.map(async (id) => keysOf((await get("jobs/" + encodeURIComponent(id))).job.spec)));
+  const files = await Promise.all(ids.map(async (id) =>
+    keysOf((id === ids[0] ? job : await get("jobs/" + encodeURIComponent(id))).job.spec)));
   const paths = [...new Set(files.flatMap((file) => Object.keys(file)))];
   const shown = paths.filter((path) => files.length === 1 || files.some((file) => file[path] !== files[0][path]));
   byId("spec-head").replaceChildren(...["Key", ...ids].map((text) => {
@@ -609,7 +610,7 @@ async function showJob(chosen) {
   showFacts(job);
   showEvents(events);
   showCommands([...answers.keys()]);
-  await showSpec([...answers.keys()]);
+  await showSpec([...answers.keys()], job);
 }
 
 async function poll() {

@@ -84,7 +84,7 @@ TEST(MuonTest, MomentumInBlocks_FollowsTheFormula) {
   }
 }
 
-// One step of 0.01 on `count` BF16 weights of 1, each its own master.
+// One step of 0.001 on `count` BF16 weights of 1, each its own master.
 std::vector<uint16_t> StepOfBf16(int64_t count, uint32_t index, uint64_t first_element) {
   std::vector<uint16_t> p(static_cast<size_t>(count), EncodeBf16(1.0F));
   std::vector<float> o(p.size(), 1.0F);
@@ -121,7 +121,7 @@ TEST(MuonTest, StochasticRounding_DependsOnTensorAndPlaceAlone) {
   const std::vector<uint16_t> whole = StepOfBf16(3000, 1, 0);
   // A matrix of a fused tensor may begin anywhere.
   const std::vector<uint16_t> part = StepOfBf16(1000, 1, 2001);
-  EXPECT_TRUE(std::equal(part.begin() + 0, part.begin() + 999, whole.begin() + 2001));
+  EXPECT_TRUE(std::equal(part.begin(), part.begin() + 999, whole.begin() + 2001));
   EXPECT_NE(StepOfBf16(3000, 2, 0), whole);
 }
 

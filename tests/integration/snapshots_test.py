@@ -57,7 +57,8 @@ class Snapshots(harness.ClusterTest):
         self.addCleanup(window.close)
         screen = window.wait_for(until)
         for line in screen:
-            unbroken = max(map(len, line.split()), default=0) > LAST_COLUMN
+            words = line.split()
+            unbroken = bool(words) and len(words[-1]) > LAST_COLUMN
             self.assertTrue(unbroken or len(line) <= max(columns, before_last + LAST_COLUMN), line)
         return "\n".join(screen)
 

@@ -29,11 +29,6 @@ bool HasQuantisedSteps(const Submitted& job) {
          job.resolved.precision().warmup_steps() >= 0;
 }
 
-// One layer will do where only the steps of the phases are asked for.
-PrecisionPlan PhasesOf(const Submitted& job) {
-  return ResolvePrecision(job.resolved, *job.recipe, 1);
-}
-
 // Why a model has no parameter in the group; "" for groups in which each model has some.
 std::string WhyEmpty(ParameterGroup group, const v1::ModelSpec& model) {
   switch (group) {
@@ -76,39 +71,35 @@ void CheckGroups(const Submitted& job, Checker& check) {
   }
 }
 
-// A quantised recipe in whose formats no step would run.
-void CheckQuantisedSteps(const Submitted& job, Checker& check) {
+// A quantised recipe in whose formats no step would run, and phases in BF16 that are none or are
+// there without the key.
+void CheckPhases(const Submitted& job, Checker& check) {
   if (!HasQuantisedSteps(job)) {
     return;
   }
   const v1::PrecisionSpec& precision = job.resolved.precision();
   const int64_t steps = job.resolved.train().steps();
-  const PrecisionPlan plan = PhasesOf(job);
+  // One layer will do: only the steps of the phases are asked for.
+  const PrecisionPlan plan = ResolvePrecision(job.resolved, *job.recipe, 1);
   if (precision.warmup_steps() >= steps) {
     check.Add("precision.warmup_steps",
               Text(precision.warmup_steps(), " of ", steps, " steps run in BF16: none is left to ",
                    job.recipe->name, "; lower it, or set precision.recipe: bf16"));
-  } else if (precision.bf16_tail() > 0.0 && plan.tail_step <= plan.warmup_steps + 1) {
-    check.Add("precision.bf16_tail",
-              Text("with ", precision.bf16_tail(), " every step runs in BF16: none is left to ",
-                   job.recipe->name, "; lower it, or set precision.recipe: bf16"));
-  }
-}
-
-// Phases in BF16 that are none, or are there without the key.
-void CheckPlainSteps(const Submitted& job, Checker& check) {
-  if (!HasQuantisedSteps(job)) {
     return;
   }
-  const v1::PrecisionSpec& precision = job.resolved.precision();
-  const PrecisionPlan plan = PhasesOf(job);
   if (precision.warmup_steps() == 1 && job.recipe->delayed()) {
     check.Add("precision.warmup_steps",
               Text("1 changes nothing: the first step of ", job.recipe->name,
                    " always runs in BF16, as its scales come from the step before"));
   }
-  const int64_t steps = job.resolved.train().steps();
-  if (precision.bf16_tail() > 0.0 && plan.tail_step > steps) {
+  if (precision.bf16_tail() <= 0.0) {
+    return;
+  }
+  if (plan.tail_step <= plan.warmup_steps + 1) {
+    check.Add("precision.bf16_tail",
+              Text("with ", precision.bf16_tail(), " every step runs in BF16: none is left to ",
+                   job.recipe->name, "; lower it, or set precision.recipe: bf16"));
+  } else if (plan.tail_step > steps) {
     check.Add("precision.bf16_tail", Text("changes nothing: ", precision.bf16_tail(), " of ", steps,
                                           " steps is less than half a step"));
   }
@@ -206,9 +197,8 @@ void CheckLayerSet(const Submitted& job, Checker& check) {
 
 // In the order in which their fields stand in the proto.
 constexpr void (*kChecks[])(const Submitted& job, Checker& check) = {
-    CheckRopeScaling,    CheckGroups,     CheckState,          CheckDecay,
-    CheckQuantisedSteps, CheckPlainSteps, CheckFallbackWindow, CheckNarrowActivations,
-    CheckLayerSet,
+    CheckRopeScaling, CheckGroups,         CheckState,    CheckDecay,
+    CheckPhases,      CheckFallbackWindow, CheckLayerSet, CheckNarrowActivations,
 };
 
 absl::StatusOr<ModelShape> ShapeOf(const v1::JobSpec& resolved) {

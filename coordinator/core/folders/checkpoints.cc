@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/spec/fields/rows.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/transitions.h"
 
@@ -12,8 +13,8 @@ namespace hearth::coordinator {
 namespace {
 
 int Keep(const v1::Job& job) {
-  const v1::CheckpointSpec& spec = job.spec().checkpoint();
-  return spec.has_keep_last() ? std::max(1, spec.keep_last()) : 3;
+  return std::max(1, static_cast<int>(spec::IntOrDefault(
+                         job.spec().checkpoint(), v1::CheckpointSpec::kKeepLastFieldNumber)));
 }
 
 }  // namespace
@@ -65,7 +66,8 @@ void Checkpoints::Announced(const WorkerState& worker,
   turn_.effects().checkpoint_writes.push_back({view.job_id(), announcement.seconds()});
   rendezvous_.ForgetCheckpoints(view.job_id(), view.epoch(), announcement.step(), turn_.effects());
   gangs_.of(view.job_id()).Progress(announcement.step(), turn_.mono());
-  Prune(job, Awaited());
+  // A walk over all jobs, so only where there is something to remove.
+  Prune(job, job.checkpoints().size() > Keep(job.job()) ? Awaited() : std::set<Key>());
   states_.Note(
       job, "checkpoint", "trainer",
       absl::StrCat("checkpoint of step ", announcement.step(), " in ", announcement.path()));

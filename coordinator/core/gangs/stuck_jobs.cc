@@ -1,6 +1,5 @@
 #include "coordinator/core/gangs/stuck_jobs.h"
 
-#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -8,8 +7,7 @@
 namespace hearth::coordinator {
 
 void StuckJobs::Check() {
-  const std::set<std::string> active = jobs_.active();
-  for (const std::string& id : active) {
+  for (const std::string& id : jobs_.active()) {
     const JobState* found = jobs_.Find(id);
     // While the coordinator takes itself to be cut off, it hears of no steps.
     if (found->state() != v1::JOB_STATE_RUNNING || !found->job().isolation().empty()) {

@@ -183,10 +183,12 @@ void Notifications::TakeEvents() {
   // What is added here makes events, too; nobody is told of those.
   const size_t count = turn_.effects().events.size();
   for (size_t i = 0; i < count; ++i) {
-    const v1::JobEvent event = turn_.effects().events[i];
-    const NotificationKind* kind = KindOf(event);
-    JobState* job = kind == nullptr ? nullptr : jobs_.Edit(event.job_id());
-    if (job != nullptr) {
+    const NotificationKind* const kind = KindOf(turn_.effects().events[i]);
+    if (kind == nullptr) {
+      continue;
+    }
+    const v1::JobEvent event = turn_.effects().events[i];  // a copy: the list grows below
+    if (JobState* const job = jobs_.Edit(event.job_id()); job != nullptr) {
       Add(*job, event, *kind);
     }
   }

@@ -13,7 +13,6 @@
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "hearth/v1/job.pb.h"
-#include "hearth/v1/worker.pb.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_context.h"
 

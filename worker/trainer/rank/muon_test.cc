@@ -102,18 +102,24 @@ Expected Reference(int parameter,
   return e;
 }
 
+// Makes kSteps updates; returns the masters as they were before.
+std::vector<std::vector<float>> MastersBeforeSteps(Engine& engine) {
+  std::vector<std::vector<float>> before;
+  for (int i = 0; i < engine.parameters().size(); ++i) {
+    before.push_back(ValuesOf(engine.parameters().master(i)));
+  }
+  for (int step = 1; step <= kSteps; ++step) {
+    Update(engine, step);
+  }
+  return before;
+}
+
 class MuonTest : public testing::Test {
  protected:
   void ExpectNearTheFormula(const v1::JobSpec& spec, const spec::StateFormatRow& format) {
     const std::unique_ptr<Engine> engine = MakeEngine(spec);
     const ParameterStore& p = engine->parameters();
-    std::vector<std::vector<float>> before;
-    for (int i = 0; i < p.size(); ++i) {
-      before.push_back(ValuesOf(p.master(i)));
-    }
-    for (int step = 1; step <= kSteps; ++step) {
-      Update(*engine, step);
-    }
+    const std::vector<std::vector<float>> before = MastersBeforeSteps(*engine);
     const bool no_masters = spec.optimizer().master() == "none";
     const bool plain = format.name == spec::StateFormatRows()[0].name;
     for (const StorePiece& piece : p.pieces()) {
@@ -153,13 +159,7 @@ TEST_F(MuonTest, TwoSteps_EachMatrixOfAFusedTensorByItself_FollowTheFormula) {
   const v1::JobSpec spec = WithMuon(SmallJob(dir_.path(), "qwen2"));
   const std::unique_ptr<Engine> engine = MakeEngine(spec);
   const ParameterStore& p = engine->parameters();
-  std::vector<std::vector<float>> before;
-  for (int i = 0; i < p.size(); ++i) {
-    before.push_back(ValuesOf(p.master(i)));
-  }
-  for (int step = 1; step <= kSteps; ++step) {
-    Update(*engine, step);
-  }
+  const std::vector<std::vector<float>> before = MastersBeforeSteps(*engine);
   int fused = 0;
   for (const StorePiece& piece : p.pieces()) {
     const int i = piece.place.parameter;

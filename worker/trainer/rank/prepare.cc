@@ -14,7 +14,6 @@
 #include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/agreement.h"
 #include "worker/trainer/rank/rank_run.h"
-#include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
 

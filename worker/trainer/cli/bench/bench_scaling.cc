@@ -23,7 +23,6 @@
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/device/rank_device.h"
-#include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
 namespace {

@@ -20,7 +20,6 @@
 #include "worker/trainer/cli/machine/measured_gpu.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/device/rank_device.h"
-#include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
 namespace {

@@ -10,7 +10,6 @@
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/device/rank_device.h"
-#include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
 

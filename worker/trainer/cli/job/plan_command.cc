@@ -13,7 +13,6 @@
 #include "common/spec/plan/plan_report.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/device/rank_device.h"
-#include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
 namespace {

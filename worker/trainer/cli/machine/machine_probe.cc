@@ -23,7 +23,6 @@
 #include "worker/trainer/comm/nccl_version.h"
 #include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/exit_codes.h"
-#include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
 namespace {
