@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/dataset/dataset_writer.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "common/spec/resolve/resolve.h"
 #include "common/tokenizer/tokenizer_kind.h"
 #include "gmock/gmock.h"

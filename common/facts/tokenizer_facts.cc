@@ -7,7 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/dataset/format.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "common/io/sha256.h"
 
 namespace hearth::facts {

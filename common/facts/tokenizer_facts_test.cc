@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "common/tokenizer/train.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "common/tokenizer/tokenizer_kind.h"
 #include "common/weights/gguf_file.h"
 #include "common/weights/gguf_model.h"

@@ -13,7 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/table_rows.h"
 #include "common/dataset/format.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "common/formats/codecs.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/scanner.h"

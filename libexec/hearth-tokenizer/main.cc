@@ -9,7 +9,7 @@
 //   'B' int32 vocab, model type          -> nothing; begins a training
 //   'S' sentences, one a line            -> no reply
 //   'T' nothing                          -> model bytes
-// common/dataset/tokenizer_process.cc is the other side.
+// common/dataset/tokenize/tokenizer_process.cc is the other side.
 #include <unistd.h>
 
 #include <cerrno>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "common/dataset/choose_tokenizer.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/io/env.h"
 
 namespace {

@@ -1,5 +1,5 @@
 #include "absl/strings/str_cat.h"
-#include "common/dataset/record_reader.h"
+#include "common/dataset/build/record_reader.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "common/dataset/mix_report.h"
+#include "common/dataset/report/mix_report.h"
 #include "common/facts/complete_spec.h"
 #include "common/io/env.h"
 #include "common/spec/resolve/resolve.h"

@@ -10,7 +10,7 @@
 #include "tests/support/common/fake_clock.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/test_link.h"
-#include "worker/trainer/comm/key_value_store.h"
+#include "worker/trainer/comm/rendezvous/key_value_store.h"
 #include "worker/trainer/rank/job_data.h"
 #include "worker/trainer/rank/meeting.h"
 #include "worker/trainer/rank/rank_context.h"

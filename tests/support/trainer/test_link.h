@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/trainer/comm/key_value_store.h"
+#include "worker/trainer/comm/rendezvous/key_value_store.h"
 #include "worker/trainer/link/link.h"
 #include "worker/trainer/rank/rank.h"
 

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "common/fault/fault.h"
 #include "common/io/sha256.h"
 #include "common/spec/model/model_shape.h"

@@ -17,7 +17,7 @@
 #include "common/time/clock.h"
 #include "hearth/v1/job.pb.h"
 #include "worker/trainer/checkpoint/tensor_files.h"
-#include "worker/trainer/comm/key_value_store.h"
+#include "worker/trainer/comm/rendezvous/key_value_store.h"
 
 namespace hearth::trainer {
 

@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
-#include "worker/trainer/comm/key_value_store.h"
+#include "worker/trainer/comm/rendezvous/key_value_store.h"
 
 namespace hearth::trainer {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "common/io/env.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "hearth/v1/step.pb.h"

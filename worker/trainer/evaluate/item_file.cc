@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
-#include "common/dataset/csv_record.h"
+#include "common/dataset/build/csv_record.h"
 #include "common/tokenizer/unicode.h"
 
 namespace hearth::trainer {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/step/engine.h"
 

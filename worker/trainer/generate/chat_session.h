@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/chat/chat_template.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "worker/trainer/generate/growing_text.h"
 
 namespace hearth::trainer {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 #include "hearth/v1/job_spec.pb.h"
 #include "hearth/v1/text.pb.h"
 #include "kernels/sample_tokens/sample_tokens.h"

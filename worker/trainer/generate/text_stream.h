@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/dataset/tokenizer.h"
+#include "common/dataset/tokenize/tokenizer.h"
 
 namespace hearth::trainer {
 

@@ -14,7 +14,7 @@
 #include "common/time/clock.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/trainer.pb.h"
-#include "worker/trainer/comm/key_value_store.h"
+#include "worker/trainer/comm/rendezvous/key_value_store.h"
 
 namespace hearth::trainer {
 

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
-#include "worker/trainer/comm/key_value_store.h"
+#include "worker/trainer/comm/rendezvous/key_value_store.h"
 
 namespace hearth::trainer {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/trainer/comm/collective.h"
-#include "worker/trainer/comm/prefixed_store.h"
+#include "worker/trainer/comm/rendezvous/prefixed_store.h"
 #include "worker/trainer/rank/rank_context.h"
 
 namespace hearth::trainer {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
-#include "worker/trainer/comm/backoff.h"
+#include "worker/trainer/comm/rendezvous/backoff.h"
 
 namespace hearth::trainer {
 

@@ -21,7 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/bench/bench_world.h"
 #include "worker/trainer/cli/verbs.h"
-#include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/comm/nccl/nccl_version.h"
 #include "worker/trainer/device/rank_device.h"
 
 namespace hearth::trainer {

@@ -20,7 +20,7 @@
 #include "kernels/gemm/probe_case.h"
 #include "worker/trainer/cli/machine/gpu_scratch.h"
 #include "worker/trainer/cli/verbs.h"
-#include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/comm/nccl/nccl_version.h"
 #include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/exit_codes.h"
 

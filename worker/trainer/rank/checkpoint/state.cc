@@ -12,7 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/shards.h"
-#include "worker/trainer/comm/nccl_version.h"
+#include "worker/trainer/comm/nccl/nccl_version.h"
 
 namespace hearth::trainer {
 namespace {
