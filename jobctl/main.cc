@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   hearth::jobctl::AddSettings(app, context);
   app.add_option("-o,--output", format, "table, wide, json, yaml, name");
   app.add_flag("-q,--quiet", context.quiet, "Print names only");
-  app.add_flag("--no-color", context.no_color, "No colours in plots (as NO_COLOR)");
+  app.add_flag("--no-color", context.no_color, "No colours in plots (as with NO_COLOR)");
 
   std::vector<Bound> commands;
   for (const CommandDef& def : hearth::jobctl::Commands()) {

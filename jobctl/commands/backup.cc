@@ -37,7 +37,7 @@ std::string Sentence(const v1::MakeBackupResponse& made) {
 Action SetupBackup(CLI::App& app) {
   auto timeout = std::make_shared<std::string>("1h");
   app.add_option("--timeout", *timeout,
-                 "How long to wait for the copy; the coordinator goes on with it afterwards")
+                 "How long to wait for the copy; the coordinator finishes it in any case")
       ->capture_default_str();
   return [timeout](Context& context) -> absl::StatusOr<int> {
     HEARTH_ASSIGN_OR_RETURN(context.connect.unary_deadline, ParseTimeout(*timeout, "--timeout"));

@@ -40,14 +40,14 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Init, "init", "Write a commented job file to start from") \
   ROW(Submit, "submit", "Send a job file to the coordinator") \
   ROW(List, "list", "List jobs, newest first") \
-  ROW(Get, "get", "Show one job in a row (everything with -o json)") \
+  ROW(Get, "get", "Show jobs, one per row (everything with -o json)") \
   ROW(Describe, "describe", "Show everything about a job, with its events") \
   ROW(Watch, "watch", "Follow a job: progress, loss, speed, time left") \
   ROW(Logs, "logs", "Print a job's log") \
   ROW(Events, "events", "Print what happened to a job and why") \
   ROW(Metrics, "metrics", "Print or plot a job's step history") \
   ROW(Report, "report", "Summarise a job for others: verdict, cost, versions, curve") \
-  ROW(Diff, "diff", "Show in which keys two jobs differ") \
+  ROW(Diff, "diff", "Show the keys in which two jobs differ") \
   ROW(Rerun, "rerun", "Submit a job again as a new one, with changes") \
   ROW(Cancel, "cancel", "Stop a job (a checkpoint is written unless --now)") \
   ROW(Pause, "pause", "Write a checkpoint and free the workers") \
@@ -64,11 +64,11 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Forget, "forget", "Forget a worker, so that another daemon may take its name") \
   ROW(DeclareLost, "declare-lost", "Say that silent workers are gone for good") \
   ROW(Checkpoints, "checkpoints", "List, copy, export and average checkpoints; remove folders that no job needs") \
-  ROW(Sample, "sample", "Have a job's newest checkpoint continue a text, on an idle worker") \
+  ROW(Sample, "sample", "Continue a text with a job's newest checkpoint, on an idle worker") \
   ROW(Token, "token", "Make, list and revoke the tokens that say who may do what") \
-  ROW(WhoAmI, "whoami", "Show whom the coordinator takes you for") \
+  ROW(WhoAmI, "whoami", "Show the user and role that your calls have") \
   ROW(Audit, "audit", "Show who did what, and what was refused") \
-  ROW(Backup, "backup", "Have the coordinator copy what it knows to a folder on its machine") \
+  ROW(Backup, "backup", "Have the coordinator back up its data to a folder on its machine") \
   ROW(Contexts, "context", "Keep the settings of several coordinators, and choose one") \
   ROW(Dataset, "dataset", "Build, inspect and mix datasets") \
   ROW(Plan, "plan", "Say whether a job fits a GPU, how long it takes and what it costs") \

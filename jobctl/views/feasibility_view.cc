@@ -127,8 +127,9 @@ std::string TiersTable(const std::vector<const spec::GpuRow*>& rows, int gpus, i
       100 * spec::kParameterShare);
   absl::StrAppend(&out, table.Render(columns));
   for (const spec::ParameterBytes* tier : spec::ParameterByteTiers()) {
-    absl::StrAppendFormat(&out, "AT-%.3fB: %s; %s.\n", tier->bytes(), tier->name,
-                          tier->built ? "this version trains so" : "this version cannot train so");
+    absl::StrAppendFormat(
+        &out, "AT-%.3fB: %s; %s.\n", tier->bytes(), tier->name,
+        tier->built ? "this version supports it" : "this version does not support it");
   }
   return out;
 }

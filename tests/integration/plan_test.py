@@ -100,7 +100,7 @@ class PlanAtCoordinator(harness.ClusterTest):
     def test_what_cannot_be_asked(self):
         path = os.path.join(JOBS, "hearth-112m-fp8.yaml")
         for words, text in ((["--gpu", "RTX 5091"], "RTX 5090"), (["--gpu", "H200", "--price-kwh", "nan"], "--price-kwh"),
-                            (["--on-coordinator"], "--on-coordinator goes with --gpu"),
+                            (["--on-coordinator"], "--on-coordinator needs --gpu"),
                             (["--gpu", "H200", "--on-coordinator", "--calibration", path], "leave --on-coordinator out")):
             with self.subTest(words=words):
                 run = self.cluster.jobctl("plan", path, *words, check=False)

@@ -107,9 +107,10 @@ Action SetupContexts(CLI::App& app) {
   options->root = app.get_parent();
   app.require_subcommand(1);
   options->add = app.add_subcommand(
-      "add", "Keep the settings given here (--coordinator, --token-file, --tls-ca, ...) by a name");
+      "add",
+      "Save the settings given as flags (--coordinator, --token-file, --tls-ca, ...) under a name");
   options->list = app.add_subcommand("list", "List contexts");
-  options->use = app.add_subcommand("use", "Use a context where no other is asked for");
+  options->use = app.add_subcommand("use", "Make a context the default");
   options->remove = app.add_subcommand("remove", "Forget a context; its token file stays");
   options->add->add_option("name", options->name, "Name of the context")->required();
   for (CLI::App* command : {options->use, options->remove}) {

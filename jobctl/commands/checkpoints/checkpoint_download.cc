@@ -28,13 +28,14 @@ bool IsHere(const v1::Checkpoint& checkpoint) {
 
 CLI::App* AddCheckpointDownload(CLI::App& app, DownloadOptions& options) {
   CLI::App* download = app.add_subcommand(
-      "download", "Copy a checkpoint to this machine; repeat the command to go on after a break");
+      "download",
+      "Copy a checkpoint to this machine; after an interruption, repeat it to continue");
   download->add_option("job", options.job_id, "Job id")->required();
   download->add_option("--out", options.out, "Folder to create")->required();
   download->add_option("--step", options.step, "Step of the checkpoint (default: the newest)")
       ->check(CLI::PositiveNumber);
   download->add_flag("--state", options.state,
-                     "Also masters and optimizer state, which only a resume reads");
+                     "Also copy master weights and optimizer state, which only a resume reads");
   return download;
 }
 

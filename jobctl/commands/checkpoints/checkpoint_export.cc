@@ -48,9 +48,9 @@ std::vector<std::string> DTypeNames(bool all) {
 }
 
 void AddOutput(CLI::App& app, weights::ExportOptions& options) {
-  app.add_option("--out", options.out, "Where to write; nothing is replaced")->required();
+  app.add_option("--out", options.out, "Where to write; must not exist yet")->required();
   app.add_option("--threads", options.threads,
-                 "Threads (default: half of the CPUs); changes no byte")
+                 "Threads (default: half of the CPUs); does not change the result")
       ->check(CLI::Range(1, 1024));
 }
 
@@ -119,7 +119,7 @@ CLI::App* AddCheckpointExport(CLI::App& app, CheckpointExportOptions& options) {
       ->check(CLI::PositiveNumber);
   add->add_flag_callback(
       "--ema", [&options] { options.options.weights = weights::WeightChoice::kEma; },
-      "The running average of the weights (train.ema), not those of the checkpoint's step");
+      "Use the running average of the weights (train.ema) instead of the step's weights");
   add->add_option("--format", options.format, FormatHelp())
       ->check(CLI::IsMember(FormatNames()))
       ->capture_default_str();

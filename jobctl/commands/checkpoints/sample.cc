@@ -104,7 +104,7 @@ Action SetupSample(CLI::App& app) {
   app.add_option("--prompt-file", options->prompt_file,
                  "File with the prompt; - reads standard input")
       ->excludes(prompt);
-  AddField<int32_t>(app, "--max-tokens", "Tokens to add, at most (default: 100)",
+  AddField<int32_t>(app, "--max-tokens", "Most tokens to add (default: 100)",
                     [&text](int32_t tokens) { text.set_max_tokens(tokens); });
   AddField<int64_t>(app, "--step", "Step of the checkpoint (default: the newest)",
                     [&request](int64_t step) { request.set_step(step); });
@@ -114,14 +114,16 @@ Action SetupSample(CLI::App& app) {
                    [&text](double value) { text.set_temperature(value); });
   AddField<int32_t>(app, "--top-k", "Draw from the K most likely tokens; 0 = all (default: 40)",
                     [&text](int32_t value) { text.set_top_k(value); });
-  AddField<double>(app, "--top-p",
-                   "Draw from the likeliest tokens with this share together (default: 1, all)",
-                   [&text](double value) { text.set_top_p(value); });
   AddField<double>(
-      app, "--min-p",
-      "Draw from tokens with this share of the likeliest one's probability (default: 0, all)",
-      [&text](double value) { text.set_min_p(value); });
-  AddField<double>(app, "--repetition-penalty", "> 1 avoids tokens that the text has (default: 1)",
+      app, "--top-p",
+      "Draw from the likeliest tokens that together have this probability (default: 1, all)",
+      [&text](double value) { text.set_top_p(value); });
+  AddField<double>(app, "--min-p",
+                   "Draw from tokens with at least this share of the likeliest one's probability "
+                   "(default: 0, all)",
+                   [&text](double value) { text.set_min_p(value); });
+  AddField<double>(app, "--repetition-penalty",
+                   "Above 1, avoids tokens that the text already has (default: 1)",
                    [&text](double value) { text.set_repetition_penalty(value); });
   AddField<int64_t>(app, "--seed",
                     "The same seed gives the same text (default: a new seed each time)",
@@ -131,11 +133,11 @@ Action SetupSample(CLI::App& app) {
          [&text](const std::vector<std::string>& stops) {
            text.mutable_stop()->Assign(stops.begin(), stops.end());
          },
-         "Text that ends the continuation, left out (repeatable)")
+         "Text that ends the continuation and is not printed (repeatable)")
       ->allow_extra_args(false);
   app.add_flag_callback(
       "--ema", [&text] { text.set_ema(true); },
-      "The running average of the weights (train.ema), not those of the step");
+      "Use the running average of the weights (train.ema) instead of the step's weights");
   return [options](Context& context) { return Run(context, *options); };
 }
 

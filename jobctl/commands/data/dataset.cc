@@ -148,7 +148,8 @@ void AddBuild(CLI::App& app, Options& options) {
           "Format of standard input and of files whose names do not say it (default: text)")
       ->check(CLI::IsMember(FormatNames()));
   options.build
-      ->add_option("--threads", build.threads, "Threads (default: all CPUs); changes no byte")
+      ->add_option("--threads", build.threads,
+                   "Threads (default: all CPUs); does not change the result")
       ->check(CLI::Range(1, 1024));
   options.build
       ->add_option("--tokenizer", build.tokenizer,

@@ -358,21 +358,22 @@ absl::StatusOr<int> Run(Context& context, Options options) {
   return options.largest ? PlanLargest(completed, options) : PlanMemory(completed, options);
 }
 
-// What is asked beside the job file. Returns the options that say nothing without a GPU.
+// The questions that go with the job file. Returns the options that mean nothing without a GPU.
 std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
-  app.add_option("--gpu", options.gpu,
-                 "Time, energy and cost too: a GPU of configs/gpus.yaml, all, or here (NVML); exit "
-                 "status 3 = NO");
+  app.add_option(
+      "--gpu", options.gpu,
+      "GPU to plan for, with time, energy and cost: a name of configs/gpus.yaml, all, or "
+      "here (this machine's, found by NVML); exit status 3 = NO");
   app.add_flag("--largest", options.largest,
-               "The largest model of the job's family on every GPU, or on that of --gpu");
-  app.add_flag("--smallest", options.smallest, "The smallest GPU that trains the job");
+               "Show the largest model of the job's family on every GPU, or on that of --gpu");
+  app.add_flag("--smallest", options.smallest, "Show the smallest GPU that trains the job");
   app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)")
       ->check(CLI::PositiveNumber);
   app.add_option("--calibration", options.calibration,
                  "File of hearth-trainer bench --calibrate, instead of the shipped one");
   app.add_flag("--on-coordinator", options.on_coordinator,
-               "The coordinator plans: with what its workers see in the job's paths, and what jobs "
-               "there have measured. So does --coordinator or --context");
+               "Let the coordinator plan: it knows what its workers see in the job's paths, and "
+               "what earlier jobs measured. --coordinator and --context imply this");
   spec::FeasibilityQuery& query = options.query;
   return {
       app.add_option("--tokens", options.tokens,
@@ -384,25 +385,27 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
       app.add_option("--card-price", query.card_price,
                      "Price of a GPU, bought (default: the list price)"),
       app.add_option("--lifetime", query.lifetime_hours, "Hours that a bought GPU serves, above 0"),
-      app.add_option("--mtbf", query.mtbf_hours, "Hours of one GPU between failures; 0 = none"),
+      app.add_option("--mtbf", query.mtbf_hours,
+                     "Hours between two failures of a GPU; 0 = no failures"),
       app.add_option("--restart", query.restart_seconds, "Seconds from a failure to the next step"),
       app.add_option("--checkpoint", query.checkpoint_seconds,
                      "Seconds that a checkpoint stops training for"),
-      app.add_option("--sort", options.sort, "With --gpu all: hours (default), cost, memory, name")
+      app.add_option("--sort", options.sort,
+                     "With --gpu all, order by hours (default), cost, memory or name")
           ->check(CLI::IsMember({"hours", "cost", "memory", "name"})),
       app.add_option("-o,--output", options.format, "With --gpu: table (default), json, md, html")
           ->check(CLI::IsMember({"table", "json", "md", "html"})),
   };
 }
 
-// Options that would be read by nobody are refused.
+// Refuses options that nothing would read.
 absl::Status CheckQuestions(const Options& options,
                             const std::vector<const CLI::Option*>& about_gpus) {
   const bool judged = (!options.gpu.empty() || options.smallest) && !options.largest;
   if (options.on_coordinator && (!options.calibration.empty() || !(judged || options.accuracy))) {
     return absl::InvalidArgumentError(
         options.calibration.empty()
-            ? "--on-coordinator goes with --gpu, --smallest and --accuracy"
+            ? "--on-coordinator needs --gpu, --smallest or --accuracy"
             : "--calibration is a file of this machine: leave --on-coordinator out");
   }
   if (!options.gpu.empty() || options.smallest || options.accuracy) {
@@ -425,17 +428,20 @@ Action SetupPlan(CLI::App& app) {
       app.add_option("-f,--file,file", options->file, "Job file (YAML), - for standard input");
   app.add_option("--set", options->assignments, "Override a field: path=value, repeatable")
       ->allow_extra_args(false);
-  app.add_option(
-      "--memory", options->memory,
-      "Memory of a worker's device, e.g. 32GiB: does the job fit, and micro_batch_size: auto");
+  app.add_option("--memory", options->memory,
+                 "Memory of a worker's device, e.g. 32GiB: says whether the job fits, and resolves "
+                 "micro_batch_size: auto");
   app.add_option("--threads", options->threads, "CPU threads per rank")->check(CLI::PositiveNumber);
-  app.add_flag("--verbose", options->verbose, "A line per buffer; with --gpu one per product");
+  app.add_flag("--verbose", options->verbose,
+               "Print a line per buffer; with --gpu one per product");
   const std::vector<const CLI::Option*> about_gpus = AddQuestions(app, *options);
   CLI::Option* presets =
       app.add_flag("--presets", options->presets, "List the model presets instead");
   file->excludes(presets);
-  app.add_flag("--bytes", options->bytes, "Bytes a parameter by the formats of its state instead");
-  app.add_flag("--accuracy", options->accuracy, "How far plans are from what was measured instead");
+  app.add_flag("--bytes", options->bytes,
+               "Print the bytes per parameter for each format of its state instead");
+  app.add_flag("--accuracy", options->accuracy,
+               "Print how far plans are from measurements instead");
   return [&app, options, about_gpus](Context& context) -> absl::StatusOr<int> {
     if (context.format == OutputFormat::kJson) {  // given before the command
       options->format = "json";

@@ -8,7 +8,7 @@
 namespace hearth::jobctl {
 
 void AddJobs(CLI::App& app, std::vector<std::string>& job_ids) {
-  app.add_option("job", job_ids, "Job ids, or the beginnings of some")->required();
+  app.add_option("job", job_ids, "Job ids, or unambiguous beginnings of ids")->required();
 }
 
 void AddRequestId(CLI::App& app, JobTargets& targets) {

@@ -128,7 +128,7 @@ Action SetupList(CLI::App& app) {
   app.add_option("--search", options->search,
                  "Only jobs with this text in id, name, owner, recipe, labels or reason");
   app.add_option("--since", options->since,
-                 "Only jobs made since: how long ago (2d), or a time (2026-01-31 17:05:00)");
+                 "Only jobs created since: how long ago (2d), or a time (2026-01-31 17:05:00)");
   app.add_option(
       "--sort", options->sort,
       "Order by a field, e.g. step or last_report.loss; -step reverses the order (default: "

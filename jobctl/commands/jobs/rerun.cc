@@ -51,7 +51,7 @@ Action SetupRerun(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("job", options->job, "Job id")->required();
   app.add_option("--set", options->assignments,
-                 "Override a field: path=value, repeatable; null takes its default again")
+                 "Override a field: path=value, repeatable; null restores the default")
       ->allow_extra_args(false);
   app.add_option("--job-id", options->job_id, "Id of the new job (default: made from its name)");
   app.add_option("--request-id", options->request_id,

@@ -172,8 +172,9 @@ Action SetupSubmit(CLI::App& app) {
   app.add_option("--at", options->at,
                  "Start no sooner than this: 22:00, \"2026-01-31 17:05\" (local time), or RFC 3339")
       ->type_name("TIME");
-  app.add_option("--after", options->after,
-                 "Start when this job has succeeded; cancelled if it does not")
+  app.add_option(
+         "--after", options->after,
+         "Start when this job has succeeded; if it does not succeed, the new job is cancelled")
       ->type_name("JOB");
   app.add_option("--job-id", options->job_id, "Id of the job (default: made from its name)");
   app.add_option("--request-id", options->request_id,
@@ -183,10 +184,12 @@ Action SetupSubmit(CLI::App& app) {
          "client: check what can be checked here and print the resolved job file; server: run "
          "all checks, store nothing")
       ->check(CLI::IsMember({"client", "server"}));
-  app.add_flag("-w,--watch", options->watch, "Follow the job until it ends; exits as wait");
+  app.add_flag("-w,--watch", options->watch,
+               "Follow the job until it ends; exit codes as for wait");
   app.add_flag("--wait", options->wait,
                "Wait for the end; exit 0, 100, 101, 102 or 103 (see wait)");
-  app.add_option("--timeout", options->timeout, "With --wait or --watch: give up after, e.g. 10m");
+  app.add_option("--timeout", options->timeout,
+                 "With --wait or --watch: give up after this time, e.g. 10m");
   return [options](Context& context) { return Run(context, *options); };
 }
 

@@ -26,7 +26,7 @@ Action SetupWatch(CLI::App& app) {
   options->follow.exit_status = false;
   app.add_option("job", options->follow.job_id, "Job id")->required();
   app.add_flag("--exit-status", options->follow.exit_status, "Exit as `wait` does");
-  app.add_option("--timeout", options->timeout, "Give up after, e.g. 10m");
+  app.add_option("--timeout", options->timeout, "Give up after this time, e.g. 10m");
   return [options](Context& context) { return Run(context, *options); };
 }
 
@@ -37,7 +37,7 @@ Action SetupWait(CLI::App& app) {
       "Exit codes: 0 succeeded or paused, 100 failed, 101 timed out, 102 not found, 103 "
       "cancelled.");
   app.add_option("job", options->follow.job_id, "Job id")->required();
-  app.add_option("--timeout", options->timeout, "Give up after, e.g. 10m");
+  app.add_option("--timeout", options->timeout, "Give up after this time, e.g. 10m");
   return [options](Context& context) { return Run(context, *options); };
 }
 
