@@ -68,8 +68,8 @@ constexpr SecondsRow kSeconds[] = {
     {"--isolation-grace-seconds", &CoreOptions::isolation_grace, true,
      "For this long after it was cut off from its workers, the coordinator replaces none"},
     {"--aging-seconds", &CoreOptions::aging, true,
-     "A waiting job goes ahead of one of a priority one higher that is submitted this much later, "
-     "so that none waits for ever; 0 = never"},
+     "A waiting job goes ahead of a job whose priority is one level higher if that job is "
+     "submitted this much later, so that no job waits for ever; 0 = never"},
     {"--resize-interval-seconds", &CoreOptions::resize_interval, true,
      "A job that runs on fewer workers than it wants grows no sooner than this after its start, at "
      "a checkpoint"},
@@ -81,7 +81,7 @@ constexpr SecondsRow kSeconds[] = {
     {"--loading-seconds", &CoreOptions::loading_timeout, false,
      "A gang with a rank that has been loading data and model for this long is restarted"},
     {"--stuck-seconds", &CoreOptions::stuck, false,
-     "A running job that makes no step for this long is stuck, and its receivers are told"},
+     "A running job that makes no step for this long counts as stuck, and its receivers are told"},
     {"--kill-timeout-seconds", &CoreOptions::kill_timeout, false,
      "A worker that has not confirmed a kill after this long is unhealthy"},
 };
@@ -97,7 +97,7 @@ void AddDataDir(CLI::App& app, Flags& flags) {
         flags.list_fault_points = true;
         data_dir->required(false);
       },
-      "Print where HEARTH_FAULTS makes a program fail, for tests, and exit");
+      "Print the fault points for HEARTH_FAULTS, which makes a program fail in tests, and exit");
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -118,11 +118,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->type_name("FOLDER")
       ->excludes(check);
   app.add_option("--backup-dir", options.backups.path,
-                 "Where `jobctl backup` puts its copies (default: the data dir's name with "
-                 "-backups)")
+                 "Where `jobctl backup` puts its copies (default: the data dir's name followed "
+                 "by -backups)")
       ->type_name("FOLDER");
   app.add_option("--backup-keep", options.backups.keep,
-                 "How many of these copies are kept; the oldest go")
+                 "How many of these copies are kept; older ones are removed")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_flag(
@@ -155,7 +155,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--log-level", flags.log_level, "trace | debug | info | warning | error | off");
   app.add_flag("--log-json", flags.log_json, "Log JSON objects, one a line");
   app.add_option("--min-free-mib", flags.min_free_mib,
-                 "Refuse changes with less free space than this in the data dir")
+                 "Refuse changes while the data dir has less free space than this")
       ->capture_default_str();
   app.add_option("--max-jobs", flags.options.loop.core.max_jobs,
                  "Refuse new jobs when this many are stored, whatever their state")

@@ -264,7 +264,7 @@ TEST_F(HeldCheckpointsTest, Prune_DropsThemWhenTheEvaluationIsCancelled) {
   h_.Tick();
   EXPECT_THAT(Recorded(), ElementsAre(8, 6));
   EXPECT_EQ(h_.events.back().message(),
-            "2 beyond checkpoint.keep_last dropped: no job is to evaluate them any more");
+            "2 beyond checkpoint.keep_last dropped: no job still has to evaluate them");
 }
 
 TEST_F(HeldCheckpointsTest, Prune_AfterARestartOfTheCoordinator_DropsThemToo) {

@@ -66,7 +66,7 @@ class Backup {
     HEARTH_ASSIGN_OR_RETURN(const FolderState from, LookAtFolder(env_, from_));
     if (!from.has_database) {
       return absl::FailedPreconditionError(
-          absl::StrCat(from_, " has no store.db: it is no data dir of hearth-coordinator"));
+          absl::StrCat(from_, " has no store.db: it is not a data dir of hearth-coordinator"));
     }
     if (!env_.Exists(ParentOf(folder_))) {
       return absl::NotFoundError(absl::StrCat(ParentOf(folder_), " does not exist"));

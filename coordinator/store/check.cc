@@ -45,13 +45,13 @@ std::string Printable(std::string_view text) {
 
 constexpr FindingKind kKinds[] = {
     {"store_missing", true, Mend::kByPerson,
-     "put a copy of the store back (jobctl backup made one) and start once with --restore"},
+     "put a copy of the store back (made by jobctl backup) and start once with --restore"},
     {"marker_damaged", true, Mend::kByPerson, "start once with --restore, which writes a new one"},
     {"store_damaged", true, Mend::kByPerson,
-     "put a copy of the store back (jobctl backup made one) and start once with --restore; or "
+     "put a copy of the store back (made by jobctl backup) and start once with --restore; or "
      "save what can be read: sqlite3 store.db .recover"},
     {"store_unreadable", true, Mend::kByPerson,
-     "put a copy of the store back (jobctl backup made one) and start once with --restore"},
+     "put a copy of the store back (made by jobctl backup) and start once with --restore"},
     {"older_store", true, Mend::kByPerson,
      "if a copy was put back on purpose, start once with --restore; else put the right store back"},
     {"foreign_store", true, Mend::kByPerson,
@@ -59,7 +59,7 @@ constexpr FindingKind kKinds[] = {
     {"index_damaged", true, Mend::kStart,
      "the indexes are made again; the file as it is goes to the quarantine"},
     {"row_damaged", true, Mend::kStart,
-     "the row goes to the table \"damaged\" and is not used; the rest serves"},
+     "the row goes to the table \"damaged\" and is not used; everything else works"},
     {"journal_damaged", true, Mend::kStart,
      "what is whole of the row is used; the row goes to the table \"damaged\""},
     {"records_damaged", true, Mend::kRepair,
@@ -68,7 +68,7 @@ constexpr FindingKind kKinds[] = {
     {"records_missing", true, Mend::kStart,
      "the file is cut at its last whole record; what is missing counts as dropped"},
     {"history_behind", false, Mend::kNothing,
-     "nothing brings these records back but a copy; the job goes on with later ones"},
+     "only a copy can bring these records back; the job goes on with later ones"},
     {"history_ahead", false, Mend::kStart, "what the job's row does not know is kept aside"},
     {"unknown_folder", false, Mend::kStart, "it is moved to the quarantine"},
     {"set_aside", false, Mend::kNothing, "only you can remove it"},
@@ -131,7 +131,7 @@ class Checker {
       Found("marker_damaged", dir_ + "/.hearth-data is damaged");
     } else if (!folder.marker.has_value() && !folder.has_database) {
       return absl::FailedPreconditionError(dir_ + (env_.IsDirectory(dir_)
-                                                       ? " is no data dir of hearth-coordinator"
+                                                       ? " is not a data dir of hearth-coordinator"
                                                        : " does not exist"));
     } else if (!folder.marker.has_value()) {
       Found("no_marker", dir_ + " has no marker");
@@ -328,9 +328,9 @@ absl::Span<const FindingKind> FindingKinds() {
 std::string MendText(const FindingKind& kind) {
   switch (kind.mend) {
     case Mend::kStart:
-      return absl::StrCat("mended by the next start or --repair: ", kind.how);
+      return absl::StrCat("repaired by the next start or --repair: ", kind.how);
     case Mend::kRepair:
-      return absl::StrCat("mended by --repair: ", kind.how);
+      return absl::StrCat("repaired by --repair: ", kind.how);
     case Mend::kByPerson:
       return absl::StrCat("for you to decide: ", kind.how);
     case Mend::kNothing:

@@ -449,7 +449,7 @@ TEST_F(DataDirTest, Commit_OfTheAuditLog_KeepsTheNewestOfEachKind) {
   EXPECT_THAT(numbers, testing::ElementsAre(4, 5, 6, 255, 256));
 }
 
-// One row each way; the rest serves.
+// One row each way; everything else works.
 TEST_F(DataDirTest, Load_OneBadRow_IsSetAsideNamedAndTheRestServes) {
   const struct {
     const char* sql;

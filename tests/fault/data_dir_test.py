@@ -247,7 +247,7 @@ class DataDirTest(unittest.TestCase):
         found = self.check()
         self.assertEqual(found.returncode, REFUSED)
         for text in ("job torn: ", "cut off at offset", "job spoilt: ", "damaged at offset", "row of job rows in table events",
-                     "nobody\\x1b[31m belongs to no job", "mended by the next start or --repair", "mended by --repair: "):
+                     "nobody\\x1b[31m belongs to no job", "repaired by the next start or --repair", "repaired by --repair: "):
             self.assertIn(text, found.stdout)
         self.assertFalse(os.path.exists(self.path("quarantine")))
         repaired = self.check("--repair")

@@ -193,8 +193,8 @@ CheckpointFolders::Leftover CheckpointFolders::JudgeFolder(
   out.needed = false;
   if (folder.epoch() > view.epoch()) {
     out.reason =
-        "of an epoch that the job has not reached: of an earlier job of this name, or of "
-        "a later state of the coordinator's store";
+        "its epoch has not been reached by the job: it is from an earlier job of this name, or the "
+        "coordinator's store was put back from an older copy";
     return out;
   }
   if (folder.kind() == v1::CHECKPOINT_FOLDER_KIND_EMPTY_EPOCH) {
@@ -212,7 +212,7 @@ CheckpointFolders::Leftover CheckpointFolders::JudgeFolder(
   const bool overtaken = view.has_checkpoint() && folder.step() <= view.checkpoint().step();
   out.reason = !complete   ? "the rest of an interrupted write or removal"
                : overtaken ? "no record names it, and a later checkpoint is recorded"
-                           : "no record names it: it was finished when its epoch was over already";
+                           : "no record names it: it was finished after its epoch had ended";
   if (!ours) {
     absl::StrAppend(&out.reason, "; changed when this job did not run");
   }

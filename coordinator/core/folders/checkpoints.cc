@@ -129,9 +129,10 @@ void Checkpoints::Check() {
     if (job == nullptr) {
       over_.erase(id);
     } else if (const int dropped = Prune(*job, awaited); dropped > 0) {
-      states_.Note(*job, "checkpoint", "coordinator",
-                   absl::StrCat(dropped, " beyond checkpoint.keep_last dropped: no job is to ",
-                                "evaluate ", dropped == 1 ? "it" : "them", " any more"));
+      states_.Note(
+          *job, "checkpoint", "coordinator",
+          absl::StrCat(dropped, " beyond checkpoint.keep_last dropped: no job still has to ",
+                       "evaluate ", dropped == 1 ? "it" : "them"));
     }
   }
 }

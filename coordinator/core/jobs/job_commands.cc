@@ -114,7 +114,7 @@ void JobCommands::Create(const CreateJob& command) {
     *record.mutable_start() = *std::move(start);
   }
   if (record.start().time_came()) {
-    view.add_warnings("start.not_before has passed already: it holds the job no longer");
+    view.add_warnings("start.not_before has already passed, so the job does not wait for it");
   }
   if (jobs_.all().size() >= options_.max_jobs) {
     turn_.ReplyError(MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_JOBS",
@@ -334,7 +334,7 @@ void JobCommands::AddNote(const v1::AddNoteRequest& request) {
   }
   if (absl::StripAsciiWhitespace(request.text()).empty()) {
     turn_.ReplyError(
-        MakeError(absl::StatusCode::kInvalidArgument, "NO_TEXT", "text: a note needs some"));
+        MakeError(absl::StatusCode::kInvalidArgument, "NO_TEXT", "text: a note must not be empty"));
     return;
   }
   states_.Note(*job, "note", turn_.user(), request.text());

@@ -76,7 +76,7 @@ TEST(NotBefore, PastTime_StartsAtOnceWithAWarning) {
   Harness h;
   h.Connect("a");
   const Reply reply = Submit(h, "late", NotBefore(h.now.wall - absl::Seconds(1)));
-  EXPECT_THAT(reply.job->warnings(0), HasSubstr("has passed already"));
+  EXPECT_THAT(reply.job->warnings(0), HasSubstr("has already passed"));
   h.Tick();
   EXPECT_EQ(h.State("late"), v1::JOB_STATE_STARTING);
 }

@@ -9,9 +9,9 @@ namespace hearth::coordinator {
 bool Isolation::Review() {
   switch (liveness_.ReviewIsolation(workers_.all(), turn_.mono())) {
     case Liveness::Change::kRanOut:
-      NoteEnd("coordinator",
-              absl::StrCat("nobody was heard for ", absl::FormatDuration(options_.isolation_grace),
-                           ": workers that are silent count as lost from now on"));
+      NoteEnd("coordinator", absl::StrCat("no worker was heard for ",
+                                          absl::FormatDuration(options_.isolation_grace),
+                                          ": silent workers count as lost from now on"));
       return false;
     case Liveness::Change::kContactIsBack:
       NoteEnd("coordinator", "contact with the workers is back");
@@ -47,10 +47,11 @@ void Isolation::Note() {
       continue;
     }
     const std::string text = absl::StrCat(
-        silent, " of its ", ranks.size(), " workers fell silent together with others, and nobody ",
-        "answers who would show that the network is there: the coordinator assumes that it is cut ",
+        silent, " of its ", ranks.size(),
+        " workers fell silent together with others, and no worker ",
+        "answers, which would show that the network works: the coordinator assumes that it is cut ",
         "off and replaces none for ", absl::FormatDuration(options_.isolation_grace),
-        ", or until one answers. `jobctl declare-lost` ends that if they are gone");
+        ", or until one answers. If the workers are gone, `jobctl declare-lost` ends that");
     job.set_isolation(text);
     states_.Note(job, "warning", "coordinator", text);
   }

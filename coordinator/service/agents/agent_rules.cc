@@ -224,7 +224,7 @@ const rpc::FieldRules& Rules() {
 
 absl::Status CheckHello(const v1::Hello& hello) {
   if (!hello.checkpoint_root().empty() && !IsCleanPath(hello.checkpoint_root())) {
-    return rpc::FieldError("hello.checkpoint_root", "is no clean absolute path");
+    return rpc::FieldError("hello.checkpoint_root", "is not a clean absolute path");
   }
   for (int i = 0; i < hello.tasks_size(); ++i) {
     if (hello.tasks(i).first_unacked_seq() > hello.tasks(i).last_seq()) {
@@ -254,7 +254,7 @@ absl::Status CheckFolders(const v1::CheckpointFolders& listing) {
     const v1::CheckpointFolder& folder = listing.folders(i);
     if (folder.job_id().empty() || !plain(folder.job_id()) || !plain(folder.name())) {
       return rpc::FieldError(absl::StrCat("checkpoint_folders.folders[", i, "]"),
-                             "is no folder's name");
+                             "is not a folder name");
     }
   }
   return absl::OkStatus();

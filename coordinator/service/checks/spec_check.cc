@@ -243,8 +243,8 @@ CheckedSpec SpecChecker::Unseen(v1::JobSpec spec, Origin origin, absl::string_vi
       IsPlanned(origin)
           ? rpc::MakeError(absl::StatusCode::kFailedPrecondition,
                            absl::StrCat("a plan needs what a worker sees in the job's paths: ", why,
-                                        "; with model.vocab, or a preset that has one, and without "
-                                        "model.from it needs none"),
+                                        "; a job needs no worker if it has no model.from, and "
+                                        "has model.vocab or a preset with a vocabulary"),
                            "PATHS_NOT_SEEN")
           : CheckMemoryUnseen(spec, view_.Workers());
   result.spec = std::move(spec);

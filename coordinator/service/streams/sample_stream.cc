@@ -56,8 +56,8 @@ void SampleReactor::Find() {
           core->FindJob(request.job_id()) != nullptr) {
         checkpoint = absl::FailedPreconditionError(
             absl::StrCat(request.job_id(),
-                         " has no checkpoint yet: checkpoint.every_steps says when it writes "
-                         "one, and so does jobctl pause"));
+                         " has no checkpoint yet: it writes one every "
+                         "checkpoint.every_steps steps, and on jobctl pause"));
       }
       if (checkpoint.ok()) {
         workers = core->FindIdleReaders(*checkpoint, request.worker_id());
@@ -131,7 +131,8 @@ void SampleReactor::Arrived(absl::StatusOr<v1::WrittenText> piece) {
       return;
     }
     if (piece.ok() && next_.text().size() + piece->text().size() > kWaitingBytes) {
-      piece = absl::ResourceExhaustedError("the text is not taken as fast as it is written");
+      piece = absl::ResourceExhaustedError(
+          "the client does not read the text as fast as it is written");
     }
     if (piece.ok()) {
       next_.mutable_text()->append(piece->text());
