@@ -37,9 +37,10 @@ std::string Environment(const char* name) {
 }
 
 void AddConfinementFlags(CLI::App& app, WorkerOptions& options) {
-  app.add_option("--trainer-user", options.trainer_user,
-                 "Account under which trainers run; needs a worker that root runs. It gets the "
-                 "checkpoint root and the groups of the GPUs' devices");
+  app.add_option(
+      "--trainer-user", options.trainer_user,
+      "Account under which trainers run; the worker itself must run as root. The account "
+      "is given the checkpoint root and the groups of the GPUs' devices");
   app.add_option_function<std::string>(
          "--trainer-memory",
          [&options](const std::string& text) {
@@ -54,7 +55,7 @@ void AddConfinementFlags(CLI::App& app, WorkerOptions& options) {
                  "Processes and threads that trainers may have")
       ->check(CLI::PositiveNumber);
   app.add_option("--trainer-cpus", options.trainer_limits.cpus,
-                 "Processors' worth of time that trainers may take, such as 7.5")
+                 "CPU time that trainers may take, in CPUs, such as 7.5")
       ->check(CLI::PositiveNumber);
   app.add_flag_callback(
       "--no-trainer-filter", [&options] { options.trainer_filter = false; },
@@ -75,8 +76,9 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
   app.add_option("--advertise", options.advertise,
                  "Host or address at which other ranks reach this one; default: the address that "
                  "the coordinator sees");
-  app.add_option("--threads", options.threads,
-                 "CPU threads of a rank; 0 = all, on a GPU worker the host's divided by its GPUs")
+  app.add_option(
+         "--threads", options.threads,
+         "CPU threads of a rank; 0 = all, or on a GPU worker all divided by the host's GPUs")
       ->capture_default_str();
   app.add_option("--checkpoint-root", options.checkpoint_root,
                  "Folder for checkpoints, the same for all workers of a host; default "
@@ -103,17 +105,18 @@ void AddFlags(CLI::App& app, WorkerOptions& options, std::vector<std::string>& l
       ->check(CLI::NonNegativeNumber);
   app.add_option("--trainer-hang", options.trainer_hang_seconds,
                  "Stop a trainer whose step makes no progress for this many seconds, and for 3 "
-                 "times the time of a step; its log shows what it did, and the job goes on from "
-                 "its last checkpoint. 0 = never, for example to use a debugger")
+                 "times the time of a step; its log shows what it was doing, and the job goes on "
+                 "from its last checkpoint. 0 = never, for example to use a debugger")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   AddConfinementFlags(app, options);
   app.add_option("--tls-ca", options.tls_ca, "CA certificate (PEM) to trust; turns TLS on");
   app.add_option("--tls-cert", options.tls_cert, "Our certificate (PEM), for mutual TLS");
   app.add_option("--tls-key", options.tls_key, "Its key (PEM)");
-  app.add_option("--token-file", options.token_file,
-                 "File with this worker's token; default: what a coordinator of this machine left "
-                 "in $HEARTH_HOME/tokens. Read at each connect");
+  app.add_option(
+      "--token-file", options.token_file,
+      "File with this worker's token; default: the file that a coordinator on this machine left "
+      "in $HEARTH_HOME/tokens. Read at each connection");
   app.add_flag("--insecure", options.insecure, "Allow clear text beyond this machine");
   app.add_option("--log-level", options.log_level,
                  "trace | debug | info | warning | error | off (env HEARTH_LOG_LEVEL)");
@@ -179,8 +182,9 @@ absl::StatusOr<WorkerOptions> ParseOptions(const std::vector<std::string>& argum
   std::vector<std::string> labels;
   AddFlags(app, options, labels);
   bool list_fault_points = false;
-  app.add_flag("--list-fault-points", list_fault_points,
-               "Print where HEARTH_FAULTS makes a program fail, for tests, and exit");
+  app.add_flag(
+      "--list-fault-points", list_fault_points,
+      "Print the fault points for HEARTH_FAULTS, which makes a program fail in tests, and exit");
   app.set_version_flag("--version", absl::StrCat("hearth-worker ", VersionString()));
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {

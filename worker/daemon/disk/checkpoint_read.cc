@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<std::string>> PartsOf(const std::string& root,
   for (const absl::string_view part : absl::StrSplit(file, '/')) {
     if (!IsPlainPart(part)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", file, "\" is no path of a file in a checkpoint folder"));
+          absl::StrCat("\"", file, "\" is not the path of a file in a checkpoint folder"));
     }
     parts.emplace_back(part);
   }

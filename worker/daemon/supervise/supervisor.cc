@@ -533,7 +533,7 @@ bool Supervisor::Advance(Child& child) {
 void Supervisor::Report(Child& child) {
   if (child.reported) {
     const log::TaskScope scope(child.key.job_id, child.key.epoch, child.rank);
-    HEARTH_LOG_INFO("{}: nothing of it is left at last", child.key.ToString());
+    HEARTH_LOG_INFO("{}: all its processes are gone at last", child.key.ToString());
     return;
   }
   child.reported = true;

@@ -102,7 +102,7 @@ std::optional<v1::TaskDying> MakeTaskDying(const ExitFacts& facts,
     out.set_seconds(exit.silent_seconds());
     *out.mutable_exit() = std::move(*exit.mutable_exit());
   } else {
-    out.mutable_exit()->set_message("the trainer is ending; why is not known yet");
+    out.mutable_exit()->set_message("the trainer is ending; the reason is not known yet");
     out.mutable_exit()->set_step(step);
     *out.mutable_exit()->mutable_time() = ToProtoTime(now);
   }

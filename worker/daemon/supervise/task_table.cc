@@ -267,7 +267,8 @@ void TaskTable::HandleKill(const v1::KillTask& kill) {
   WorkerTask* task = Find(key);
   const log::TaskScope scope(key.job_id, key.epoch, task == nullptr ? -1 : task->task().rank());
   if (task == nullptr) {
-    HEARTH_LOG_WARNING("{}: asked to kill what is not here: {}", key.ToString(), kill.reason());
+    HEARTH_LOG_WARNING("{}: asked to kill a task that is not here: {}", key.ToString(),
+                       kill.reason());
     return;
   }
   HEARTH_LOG_INFO("{}: kill, grace {} s: {}", key.ToString(), kill.grace_seconds(), kill.reason());
