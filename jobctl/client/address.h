@@ -6,7 +6,7 @@
 
 namespace hearth::jobctl {
 
-// Without what belongs to a browser: "http://host:7071/jobs, b" is "host:7071,b".
+// Removes what belongs to a browser: "http://host:7071/jobs, b" becomes "host:7071,b".
 std::string CleanAddresses(std::string_view addresses);
 
 // What to do if nothing, or no coordinator, answers at "host:port".

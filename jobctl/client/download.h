@@ -21,8 +21,8 @@ struct DownloadOptions {
 
 struct DownloadProgress {
   std::string file;
-  int64_t done = 0;   // bytes of all files that are here
-  int64_t total = 0;  // that are to come in all
+  int64_t done = 0;   // bytes of all files that have arrived
+  int64_t total = 0;  // bytes of all files
 };
 
 struct Downloaded {

@@ -19,12 +19,11 @@ namespace hearth::jobctl {
 // other errors are the coordinator's.
 absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed);
 
-// Replaces the beginnings of ids among the arguments "job" and "other" and the option --after of
-// the commands that `app` has parsed by what `whole` says (WholeJobId), and says on standard error
-// what each stands for.
-// With an option that leaves no way back (--yes, --now) a beginning is refused.
-// kInvalidArgument: that, or `whole` returned it. On other errors of `whole` a name stays as it is:
-// the command says what is wrong with it.
+// In the commands that `app` has parsed, replaces beginnings of ids by whole ids: in the arguments
+// "job" and "other" and in the option --after. `whole` finds the whole id (WholeJobId). Says on
+// standard error which job each beginning stands for. With an option that cannot be undone (--yes,
+// --now) a beginning is refused. kInvalidArgument: that, or `whole` returned it. On other errors of
+// `whole` a name is left unchanged, and the command reports what is wrong with it.
 absl::Status CompleteJobIds(
     const CLI::App& app,
     const std::function<absl::StatusOr<std::string>(const std::string& typed)>& whole);

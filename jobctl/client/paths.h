@@ -1,4 +1,5 @@
-// Paths in job files: the workers' paths, but ~ and ./ are meant from where jobctl runs. Pure.
+// Paths in job files are paths on the workers, except that ~ and ./ refer to the machine and folder
+// where jobctl runs. Pure.
 #pragma once
 
 #include <string>

@@ -21,13 +21,13 @@ void AddSettings(CLI::App& app, Context& context);
 // The value of an environment variable, "" when unset.
 using Environment = std::function<std::string(const char* name)>;
 
-// After the parse: what no flag set is taken from the environment, else from the context file at
-// `path` with that text ("" = there is none): from the context that --context, HEARTH_CONTEXT or
-// the file itself names, else from the top (context_file.h). Keys that are not known are ignored. A
-// context that --context names goes before the environment. A token file that stands beside a
-// coordinator is for that coordinator alone: it is not used for another that a flag or the
-// environment gives. kInvalidArgument names the variable, or the file and key, and says what is
-// accepted; kNotFound: there is no such context.
+// After the parse: a setting without a flag is taken from the environment, else from the context
+// file at `path` with that text ("" = there is no file): from the context that --context,
+// HEARTH_CONTEXT or the file itself names, else from the top (context_file.h). Unknown keys are
+// ignored. A context named by --context takes precedence over the environment. The token file of a
+// context is only for the coordinator of that context: it is not used if a flag or the environment
+// names another coordinator. kInvalidArgument names the variable, or the file and key, and says
+// what is accepted; kNotFound: there is no such context.
 absl::Status ApplySettings(const CLI::App& app,
                            const Environment& environment,
                            const std::string& path,

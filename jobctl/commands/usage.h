@@ -1,4 +1,4 @@
-// What is said about a command line that cannot be read: what was probably meant.
+// Error messages for a command line that cannot be parsed, with what was probably meant.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace hearth::jobctl {
 
-// What people type for a command or option of another name: "ls" is "list".
+// Names from other programs for a command or option: "ls" means "list".
 struct Alias {
   const char* typed;
   const char* meant;

@@ -1,4 +1,4 @@
-// "Why is it slow": doctor's findings about one job. Pure: the facts come as arguments.
+// Why a job is slow: doctor's findings about one job. Pure: the facts come as arguments.
 #pragma once
 
 #include <optional>

@@ -10,14 +10,14 @@
 
 namespace hearth::jobctl {
 
-// What a judgement costs by the prices that were given: rent, else power, else a bought GPU's
-// share; absent without any.
+// The cost of a judgement by the prices that were given: rent, else power, else a bought GPU's
+// share; absent without prices.
 std::optional<double> CostOf(const spec::Feasibility& f);
 
 // By "hours", "cost", "memory" or "name"; what is not known comes last.
 void SortPlans(const std::string& by, std::vector<spec::Feasibility>& plans);
 
-// A row a GPU.
+// One row per GPU.
 std::string PlanTable(const std::vector<spec::Feasibility>& plans,
                       const spec::FeasibilityQuery& query,
                       int columns);

@@ -7,9 +7,9 @@
 
 namespace hearth::jobctl {
 
-// YAML of `spec` with a comment above each key. Keys that `spec` does not set stand there too,
-// behind a '#' and with their default, so that removing the '#' sets them. Elements of lists and
-// entries of maps are not listed.
+// YAML of `spec` with a comment above each key. Keys that `spec` does not set are there too,
+// commented out with '#' and with their default, so that removing the '#' sets them. Elements of
+// lists and entries of maps are not listed.
 std::string JobTemplate(const v1::JobSpec& spec);
 
 }  // namespace hearth::jobctl

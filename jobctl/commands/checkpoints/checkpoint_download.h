@@ -15,16 +15,16 @@ CLI::App* AddCheckpointDownload(CLI::App& app, DownloadOptions& options);
 
 absl::StatusOr<int> CheckpointDownload(Context& context, const DownloadOptions& options);
 
-// DownloadCheckpoint with a line that says how far it is, on a terminal.
+// DownloadCheckpoint, with a line that shows the progress on a terminal.
 absl::StatusOr<Downloaded> DownloadShown(Context& context, const DownloadOptions& options);
 
-// A model on this machine: a folder, or a job's checkpoint, which is used where it lies if that is
-// here, and is copied to a folder of this process otherwise.
+// A model on this machine: a folder, or a job's checkpoint. A checkpoint is used in place if this
+// machine has it; otherwise it is copied to a folder of this process.
 class LocalModel {
  public:
   // `source`: a folder or a job's id. `step` of a job, 0 = the newest. `beside`: a copy is made at
-  // BESIDE.source-STEP, which an interrupted command leaves for its repetition; with `state` it has
-  // what else only a resume reads.
+  // BESIDE.source-STEP; an interrupted command leaves it there, so that the repeated command can
+  // continue. With `state` the copy also has the files that only a resume reads.
   static absl::StatusOr<LocalModel> Find(Context& context,
                                          const std::string& source,
                                          int64_t step,

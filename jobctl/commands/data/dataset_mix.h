@@ -1,4 +1,4 @@
-// `jobctl dataset mix`: what a mixture of datasets will draw.
+// `jobctl dataset mix`: shows what a job will draw from a mixture of datasets.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Job files as commands take them: with --set, and paths of this machine.
+// Reads job files for commands: applies --set, and makes paths of this machine absolute.
 #pragma once
 
 #include <string>
@@ -21,8 +21,9 @@ absl::Status ChangeStoredSpec(const std::vector<std::string>& assignments, v1::J
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& assignments);
 
-// What is wrong if no worker among `workers`, all that the coordinator knows, trains on `device`
-// ("cpu" or "cuda"); "" otherwise. A worker that is lost or offline counts, as it may come back.
+// A warning if none of `workers`, which are all that the coordinator knows, trains on `device`
+// ("cpu" or "cuda"); "" otherwise. Workers that are lost or offline count, because they may come
+// back.
 std::string DeviceWarning(const std::string& device, const std::vector<v1::Worker>& workers);
 
 }  // namespace hearth::jobctl

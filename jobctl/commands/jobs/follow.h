@@ -16,9 +16,9 @@ struct FollowOptions {
   absl::Duration timeout = absl::ZeroDuration();
 };
 
-// Follows a job until it ends or rests (paused); draws progress when `show`. Used by wait, watch
-// and submit --watch/--wait. `timeout` zero = none. Returns an ExitCode; Ctrl-C detaches, says how
-// to re-attach and returns kExitOk.
+// Follows a job until it ends or is paused; draws progress when `show`. Used by wait, watch and
+// submit --watch/--wait. `timeout` zero = none. Returns an ExitCode; Ctrl-C detaches, says how to
+// re-attach and returns kExitOk.
 absl::StatusOr<int> FollowJob(Context& context, const FollowOptions& options);
 
 }  // namespace hearth::jobctl

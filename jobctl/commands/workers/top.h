@@ -1,4 +1,4 @@
-// The table of `jobctl top`, apart from where its facts come from.
+// The table of `jobctl top`. Pure: the facts come as arguments.
 #pragma once
 
 #include <map>
@@ -10,8 +10,9 @@
 
 namespace hearth::jobctl {
 
-// A line of totals and a row a worker. `jobs`: those that the workers run, by id. A worker's tok/s
-// is its even share of its job's. What is not measured or not heard is "-".
+// A line of totals, then one row per worker. `jobs`: the jobs that the workers run, by id. A
+// worker's tok/s is its even share of its job's. "-" stands for what is not measured or not
+// reported.
 std::string RenderTop(const std::vector<v1::Worker>& workers,
                       const std::map<std::string, v1::Job>& jobs);
 
