@@ -18,7 +18,7 @@ absl::Status MakeError(absl::StatusCode code,
                        const std::string& message,
                        const std::map<std::string, std::string>& metadata = {});
 
-// kInvalidArgument FIELD_OUT_OF_BOUNDS: what an agent said of a step that the job cannot be at.
+// kInvalidArgument FIELD_OUT_OF_BOUNDS: an agent reported a step that the job cannot have.
 absl::Status FieldError(const std::string& field, int64_t value, int64_t max);
 
 // kNotFound JOB_NOT_FOUND, WORKER_NOT_FOUND.

@@ -1,4 +1,4 @@
-// A Tick: what time brings, in its order. Owns the time of the last one.
+// A Tick: the work that time triggers, in a fixed order. Owns the time of the last Tick.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,5 @@
-// What a waiting job asks of the workers: all that a plan looks at, but for its place in the queue.
+// What a waiting job demands of workers: everything that a plan reads, except the job's place in
+// the queue.
 #pragma once
 
 #include <cstdint>

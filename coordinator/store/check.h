@@ -1,5 +1,5 @@
 // hearth-coordinator --check: reads a whole data dir, changes nothing in it, and says for each
-// thing that it finds what would mend it. With --repair it does what needs no decision of a person.
+// finding what would repair it. With --repair it makes the repairs that need no human decision.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace hearth::coordinator {
 
-// What mends a finding.
+// What repairs a finding.
 enum class Mend {
   kNothing,   // it does no harm, or nothing brings back what is lost
   kStart,     // the next start of the coordinator does, and so does --repair

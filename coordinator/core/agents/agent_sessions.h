@@ -1,4 +1,5 @@
-// Streams of agents: they begin with a Hello, and end. Owns nothing; the streams are Workers'.
+// Begins and ends the streams of agents; a stream begins with a Hello. Owns nothing; Workers owns
+// the streams.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// What heartbeats say: that a worker lives, how its device is, and how far its rank is. Owns
-// nothing.
+// Applies heartbeats, which say that a worker is alive, how its device is, and how far its rank is.
+// Owns nothing.
 #pragma once
 
 #include <vector>

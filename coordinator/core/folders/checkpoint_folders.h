@@ -1,15 +1,16 @@
-// What lies under the workers' checkpoint roots, and what of it nobody needs. One worker of each
-// root is asked to list it: after it dials in, when gangs end, and from time to time. Owns the
+// Finds the folders under the workers' checkpoint roots that nobody needs. One worker of each root
+// is asked to list the root: after the worker connects, when gangs end, and periodically. Owns the
 // listings; reads jobs and workers, and changes neither.
 //
-// It removes without being asked only what a job of ours has left behind for certain: in an epoch
-// whose ranks are all gone (so that no announcement can still arrive) what is no checkpoint, and
-// checkpoints that no record names and that a recorded one has overtaken. All else stays until
-// somebody prunes: folders of jobs that are not known here (deleted, or another coordinator's), of
-// epochs that the job has not reached (the store is an older copy, or the name was used before),
-// and whole checkpoints that were changed when the job could not have done it. What an interrupted
-// write or removal has left of such a time goes too, once it has been listed without a change for a
-// while: times of files are wrong where a wall clock has jumped.
+// Without being asked, it removes only what certainly belongs to one of our jobs and is not needed.
+// In epochs whose ranks are all gone (so that no announcement can still arrive), that is everything
+// that is not a checkpoint, and checkpoints that no record names and that are older than a recorded
+// one. Everything else stays until somebody prunes it: folders of jobs that are not known here
+// (deleted, or another coordinator's), folders of epochs that the job has not reached (the store is
+// an older copy, or the name was used before), and whole checkpoints that changed when the job did
+// not run. The rest of an interrupted write or removal from such a time is removed too, once it has
+// been listed without a change for a while, because file times are wrong after a jump of the wall
+// clock.
 #pragma once
 
 #include <map>

@@ -1,7 +1,8 @@
 // The checkpoints that a job's record names: recorded when rank 0 announces them, dropped when
-// newer ones take their places or a user deletes them. What a job of task: eval has still to
-// evaluate stays beyond keep_last until then; only a user takes it away. JobState::checkpoints() is
-// changed only here. Owns the list of jobs that have more than keep_last for that reason.
+// newer ones take their places or a user deletes them. Checkpoints that a job of task: eval still
+// has to evaluate are kept beyond keep_last until then; only a user can remove them.
+// JobState::checkpoints() is changed only here. Owns the list of jobs that have more than keep_last
+// for that reason.
 #pragma once
 
 #include <set>

@@ -1,5 +1,5 @@
-// What time brings for gangs: graces and time limits that are over, starts that take too long,
-// kills that are not confirmed. Owns nothing; the clocks are Gang's.
+// Acts on what is overdue in gangs: grace periods and time limits that are over, starts that take
+// too long, kills that are not confirmed. Owns nothing; the clocks are in Gang.
 #pragma once
 
 #include "coordinator/core/core.h"

@@ -1,5 +1,5 @@
 // What is known of a gang only while the process lives: how far its ranks are, and the clocks of
-// its start and its end. What must survive (ranks, the stop under way) is GangRow's.
+// its start and its end. What must survive (ranks, the stop under way) is in GangRow.
 #pragma once
 
 #include <cstdint>

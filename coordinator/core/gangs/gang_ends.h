@@ -1,5 +1,5 @@
 // How a gang is stopped, how its ranks are lost, and what follows for the job when they are gone.
-// Owns nothing; the stop under way is GangRow's, the clocks are Gang's.
+// Owns nothing; the stop under way is in GangRow, the clocks are in Gang.
 #pragma once
 
 #include <string>

@@ -15,7 +15,8 @@
 
 namespace hearth::coordinator {
 
-// A door to the row, which outlives it. Ranks are 0..record.ranks_size() - 1. Not thread-safe.
+// Access to the row, which outlives this object. Ranks are 0..record.ranks_size() - 1. Not
+// thread-safe.
 class GangRow {
  public:
   explicit GangRow(v1::JobRecord& row) : row_(row) {}

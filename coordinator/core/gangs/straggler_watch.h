@@ -7,12 +7,12 @@
 
 namespace hearth::coordinator {
 
-// Ranks tell the median time of their own work on a micro-batch over their last 32 steps. Not
+// Ranks report the median time of their own work on a micro-batch over their last 32 steps. Not
 // thread-safe; knows no clock.
 class StragglerWatch {
  public:
-  // A rank is named when its time has been so many times the median of the other ranks' for so
-  // long, and no more when it is below the lower ratio.
+  // A rank is named once its time has been kSlowRatio times the median of the other ranks' times
+  // for kPersists, until it falls below kFairRatio.
   static constexpr double kSlowRatio = 1.3;
   static constexpr double kFairRatio = 1.15;
   static constexpr absl::Duration kPersists = absl::Seconds(10);
@@ -27,7 +27,7 @@ class StragglerWatch {
 
   // `seconds` 0 = not known. What it changes is found by the next Review().
   void Heard(int ranks, int rank, double seconds);
-  // Ranks that are named from now on, or no more.
+  // Ranks that are named from now on, or no longer.
   std::vector<Change> Review(absl::Duration now);
 
  private:

@@ -1,4 +1,4 @@
-// What has become of a gang, by its ranks: pure functions of the record.
+// The state of a gang as a whole, derived from its ranks: pure functions of the record.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The jobs that wait for a time or for another job (spec.start), so that neither a plan nor a tick
-// looks at those that have to wait on.
+// looks at jobs that still have to wait.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace hearth::coordinator {
 
-// Something of spec.start has not come about yet.
+// A condition of spec.start is not met yet.
 bool IsHeld(const v1::JobRecord& record);
 
 // Not thread-safe.

@@ -1,4 +1,5 @@
-// Notifications: what is told of jobs, to whom, and how far that is (docs/notify.md).
+// Notifications about jobs: what is sent to which receiver, and the progress of that
+// (docs/notify.md).
 //
 // A notification is added to its job's record in the turn of its event, so the two are committed
 // together and a crash forgets neither. It stays pending until a receiver has taken it or the last

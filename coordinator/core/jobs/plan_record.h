@@ -6,8 +6,8 @@
 
 namespace hearth::coordinator {
 
-// Plans the job as it runs, for the epoch that has begun. Sums of an earlier epoch that was planned
-// alike go on.
+// Plans the job as it runs, for the epoch that has begun. If an earlier epoch had the same plan,
+// its sums continue.
 void PlanRun(JobState& job);
 
 // Adds the step to what is measured, if there is a plan.

@@ -1,11 +1,11 @@
 // What jobs wait for apart from workers: a time, or the success of another job (spec.start). Owns
-// nothing but whether it has looked at what a restart found.
+// only a flag: whether it has checked the jobs that a restart found.
 //
-// A start time is one of the wall clock, so that clock alone decides whether it has come: it is
-// compared in every Tick. If the clock is set forward, the job starts as soon as the new time says
-// so; if it is set back, it waits accordingly longer. What has come about is kept with the job
-// (JobRecord.start), so no later jump holds it again. Its place in the queue is that of a job that
-// was submitted at that moment, by the queue's own clock.
+// A start time is one of the wall clock, so only that clock decides whether it has come: they are
+// compared in every Tick. If the clock is set forward past the start time, the job starts; if it is
+// set back, the job waits longer. A condition that was met is recorded with the job
+// (JobRecord.start), so no later jump makes the job wait again. Its place in the queue is that of a
+// job that was submitted at that moment, by the queue's own clock.
 #pragma once
 
 #include <string>
@@ -18,9 +18,10 @@
 
 namespace hearth::coordinator {
 
-// For JobRecord.start of a job that is submitted or resumed: what of `start` has come about;
-// `before` is what had. Errors: kInvalidArgument BAD_START: there is no job start.after, or it
-// waits for this one; kFailedPrecondition AFTER_ENDED: it has failed or was cancelled.
+// The value of JobRecord.start for a job that is submitted or resumed: which conditions of `start`
+// are met now. `before`: which were met before. Errors: kInvalidArgument BAD_START: there is no job
+// start.after, or it waits for this one; kFailedPrecondition AFTER_ENDED: it has failed or was
+// cancelled.
 absl::StatusOr<v1::StartRecord> StartRecordOf(const v1::StartSpec& start,
                                               const std::string& job_id,
                                               const v1::StartRecord& before,
@@ -34,8 +35,8 @@ class StartConditions {
   StartConditions(const Turn& turn, Jobs& jobs, JobStates& states)
       : turn_(turn), jobs_(jobs), states_(states) {}
 
-  // In a Tick: lets go the jobs that have waited long enough, cancels those that would wait for
-  // ever, and tells the others what they wait for.
+  // In a Tick: releases the jobs whose conditions are met, cancels those that would wait for ever,
+  // and tells the others what they wait for.
   void Check();
 
  private:

@@ -8,8 +8,8 @@
 // jobs as they left them: the coordinator waits (isolation_grace, or until somebody says which
 // workers are gone).
 //
-// Judges alone: it reads workers and changes none. The core acts on what it says. All durations
-// are monotonic times unless they say otherwise.
+// It only judges: it reads workers and changes none. The core acts on the result. All durations are
+// monotonic times unless they say otherwise.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The scheduler's decisions, carried out: jobs start, wait, or give their workers to others. Owns
-// nothing but the moment of the start.
+// Carries out the scheduler's decisions: jobs start, wait, or give their workers to other jobs.
+// Owns nothing but the moment of the start.
 #pragma once
 
 #include "coordinator/core/gangs/gang_ends.h"

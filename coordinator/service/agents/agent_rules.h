@@ -1,6 +1,7 @@
-// What a worker's agent may say. Every message of a stream is checked here before it becomes a
-// command, so that nothing a peer sends reaches the core, the store or a scrape out of bounds. What
-// only the core can judge (a step past the job's end) it refuses with the same error.
+// Limits on the messages of a worker's agent. Every message of a stream is checked here before it
+// becomes a command, so that nothing a peer sends reaches the core, the store or a scrape out of
+// bounds. The core checks what only it can judge, such as a step past the job's end, and refuses it
+// with the same error.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How large what users send and what they get may be: one table for all methods.
+// Limits on the size of requests and answers: one table for all methods.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace hearth::coordinator {
 
 // Limit of a list's page, bytes; the page ends early when it has grown past this.
 inline constexpr int64_t kPageBytes = 1 << 20;
-// Bytes of an entry in a list; a larger one is shortened, and whole when asked for by its id.
+// Bytes of an entry in a list; a larger one is shortened there, and returned whole when it is
+// requested by its id.
 inline constexpr int64_t kListEntryBytes = 64 << 10;
 // Limit of a job file, bytes.
 inline constexpr int64_t kSpecBytes = 256 << 10;

@@ -24,9 +24,9 @@ std::vector<std::string> PathsOf(const v1::JobSpec& spec);
 // kInvalidArgument: all violations.
 absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths);
 
-// Where two specs ask for something else, a line each as protobuf writes it; empty: they ask for
-// the same. Both are resolved; what one of them has learnt of its paths and the other not yet (no
-// worker was there to ask) is no difference.
+// The differences between two specs, one line each as protobuf prints it; empty if they ask for the
+// same. Both are resolved. Facts about paths that only one of them has (because no worker could be
+// asked for the other) are no difference.
 std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobSpec& submitted);
 
 // kResourceExhausted when the plan of the complete spec does not fit the largest of `workers` that

@@ -1,4 +1,5 @@
-// Streams that are open, each with the token that let it in: they end when the token does.
+// Open streams, each with the token that opened it: a stream ends when its token expires or is
+// revoked.
 #pragma once
 
 #include <functional>

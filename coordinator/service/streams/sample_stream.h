@@ -22,7 +22,8 @@ inline const WorkerSlots::Limits kSampleLimits = {.what = "texts", .open_max = 6
 
 class SampleReactor : public StreamReactor<v1::SampleCheckpointResponse> {
  public:
-  // Text that arrived and the client has not taken; a worker that sends more has no say here.
+  // Limit on text that has arrived and that the client has not read, in bytes; beyond it the stream
+  // ends.
   static constexpr size_t kWaitingBytes = 8 << 20;
 
   // All outlive the object. `seed` counts where the request has none.
