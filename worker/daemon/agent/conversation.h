@@ -1,6 +1,6 @@
-// How far the conversation with the coordinator is: which generation of it was heard, whether it
-// has welcomed the present stream, and what is to be said that belongs to no task. The stream's
-// bytes and the tasks' reports are elsewhere.
+// The state of the conversation with the coordinator: the coordinator's generation, whether it has
+// welcomed the present stream, and the messages to it that belong to no task. The stream's bytes
+// and the tasks' reports are elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace hearth::worker {
 // Not thread-safe.
 class Conversation {
  public:
-  // More answers than that do not wait at once.
+  // At most this many answers wait at once.
   static constexpr size_t kMaxAnswers = 64;
 
   // A stream was opened: only heartbeats until it is welcomed. Answers to questions of the previous

@@ -1,4 +1,5 @@
-// Starts a program in a session of its own, and proves that nothing of it is left. Linux only.
+// Starts a program in a session of its own, and proves that none of its processes is left. Linux
+// only.
 #pragma once
 
 #include <sys/types.h>

@@ -11,11 +11,11 @@ namespace hearth::worker {
 class KeyWaits {
  public:
   void Add(const std::string& key);
-  // A new stream: all that are not answered are to be asked for again.
+  // A new stream was opened: keys without an answer must be asked for again.
   void AskAgain() { to_ask_ = waiting_; }
-  // The next one to ask for; each once a stream.
+  // The next key to ask for; each once per stream.
   std::optional<std::string> TakeToAsk();
-  // False: nobody waits for it.
+  // False: nobody waits for the key.
   bool Answer(const std::string& key);
   void Clear();
 

@@ -1,5 +1,5 @@
 // Lets a checkpoint's model write a text in a process of its own: starts it, confined as trainers
-// are, passes on what it writes, and proves that nothing of it is left.
+// are, passes on what it writes, and proves that none of its processes is left.
 #pragma once
 
 #include <cstdint>

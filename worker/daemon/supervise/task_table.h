@@ -1,6 +1,6 @@
 // Which tasks this worker runs, by (job, epoch): admits, starts, kills and forgets them, and hands
-// messages between the coordinator's stream and the trainers. What a task has to report is its
-// WorkerTask's, how far the conversation with the coordinator is the Conversation's. Knows neither
+// messages between the coordinator's stream and the trainers. The reports of a task are in its
+// WorkerTask, the state of the conversation with the coordinator is in Conversation. Knows neither
 // sockets nor processes.
 //
 //   StartTask ──▶ pending ──no other lives──▶ running ──kill, forget, newer epoch──▶ ending

@@ -1,4 +1,5 @@
-// Between the table of tasks and the process that writes a text with a checkpoint's model.
+// The interface between the table of tasks and the process that writes a text with a checkpoint's
+// model.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Between the table of tasks and the processes that run them.
+// The interface between the table of tasks and the processes that run them.
 #pragma once
 
 #include <string>

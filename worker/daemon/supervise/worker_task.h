@@ -1,6 +1,6 @@
-// One task of this worker: how far its life is, what its trainer said, and the reports that the
-// coordinator has not acknowledged. Decides nothing: which task runs, and when one is killed, is
-// the TaskTable's.
+// One task of this worker: its state, what its trainer said, and the reports that the coordinator
+// has not acknowledged. Decides nothing: the TaskTable decides which task runs and when one is
+// killed.
 #pragma once
 
 #include <cstdint>
