@@ -124,8 +124,8 @@ int main(int argc, char** argv) {
   }
   const bool names = context.quiet && *parsed == hearth::jobctl::OutputFormat::kTable;
   context.format = names ? hearth::jobctl::OutputFormat::kName : *parsed;
-  // A beginning stands for a job only where somebody reads what it was taken for: in a script the
-  // id of a job that is gone would otherwise name another one.
+  // The beginning of an id is accepted only if a person sees which job was chosen: in a script, the
+  // id of a deleted job would otherwise name another job.
   if (!context.quiet && isatty(STDERR_FILENO) == 1) {
     const absl::Status named = hearth::jobctl::CompleteJobIds(
         app, [&context](const std::string& typed) -> absl::StatusOr<std::string> {

@@ -59,7 +59,7 @@ class Download {
     for (const weights::ManifestEntry& entry : entries_) {
       const absl::Status sound = weights::CheckSums(env_, partial_, {entry});
       if (absl::IsDataLoss(sound)) {
-        // Removed, so that the command, repeated, fetches it again and does not go on behind wrong
+        // Removed, so that a repeated command fetches it again instead of continuing after wrong
         // bytes.
         HEARTH_RETURN_IF_ERROR(env_.RemoveAll(Join(partial_, entry.path)));
       }
@@ -74,7 +74,7 @@ class Download {
   absl::Status Begin() {
     const int64_t interrupted = InterruptedStep(env_, partial_);
     absl::Status status = absl::NotFoundError("");
-    // Without a step the newest is meant; but what was begun is finished first.
+    // Without a step the newest checkpoint is meant, but an interrupted download is finished first.
     if (options_.step == 0 && interrupted > 0) {
       status = TakeManifest(interrupted);
     }
@@ -86,7 +86,7 @@ class Download {
     const std::string file = Join(partial_, weights::kManifestFile);
     const absl::StatusOr<std::string> before = env_.ReadFile(file);
     if (!before.ok() || *before != manifest_) {
-      // What lies here is of another checkpoint, or of one that was written again.
+      // The files here are of another checkpoint, or the checkpoint was written again.
       HEARTH_RETURN_IF_ERROR(env_.RemoveAll(partial_));
       HEARTH_RETURN_IF_ERROR(env_.CreateDirs(partial_));
       HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(file, manifest_));
@@ -214,8 +214,8 @@ class Download {
 
   absl::Status Finish() {
     if (!options_.state) {
-      // Without the state, the manifest names what is here alone: the folder can be verified as it
-      // is.
+      // Without the state, the manifest names only the files that are here, so that the folder can
+      // be verified.
       HEARTH_RETURN_IF_ERROR(
           env_.WriteFileAtomically(Join(partial_, weights::kManifestFile),
                                    weights::ManifestToJson(done_.checkpoint.step(), entries_)));

@@ -10,7 +10,7 @@ void Append(History& history, const v1::MetricRecord& record) {
     history.steps.push_back(record.step());
     return;
   }
-  // The energy of these steps stays in the sum: it was used all the same.
+  // The energy of these steps stays in the sum, because it was used.
   while (record.has_rewind() && !history.steps.empty() &&
          history.steps.back().step() > record.rewind().to_step()) {
     history.steps.pop_back();

@@ -23,7 +23,7 @@ bool MayBeginAnId(const std::string& text) {
   });
 }
 
-// The option after which nothing can be taken back, "" = none was given.
+// The given option that cannot be undone, "" = none was given.
 std::string Final(const CLI::App& app) {
   for (const char* name : {"--yes", "--now"}) {
     const CLI::Option* option = app.get_option_no_throw(name);
@@ -45,7 +45,7 @@ absl::Status CompleteArgument(const CLI::App& app, CLI::Option& option, const Wh
       return whole.status();
     }
     if (!whole.ok() && !absl::IsNotFound(whole.status())) {
-      return absl::OkStatus();  // no answer for one is none for the next: the command tells
+      return absl::OkStatus();  // the coordinator does not answer: the command reports it
     }
     ids.push_back(whole.ok() ? *whole : typed);
     if (ids.back() == typed) {

@@ -70,7 +70,7 @@ constexpr const char* kInsecureFlag = "--insecure";
 constexpr const char* kInsecureKey = "insecure";
 constexpr const char* kContextFlag = "--context";
 
-// Where a value stands that no flag set, in this order.
+// Where the value of a setting without a flag comes from, in this order.
 struct Sources {
   const CLI::App& app;
   const Environment& environment;
@@ -128,8 +128,7 @@ absl::Status Refused(const std::string& where,
   return absl::InvalidArgumentError(absl::StrCat(where, " is ", value, ", not ", setting.accepted));
 }
 
-// True when what the file says of `key` is meant for another coordinator than the one that is
-// called.
+// True when the file's value of `key` is meant for a coordinator other than the one that is called.
 bool IsForAnother(const Sources& sources, const char* key, const std::string& coordinator) {
   const bool in_context = sources.context.contains(key);
   const nlohmann::json& beside = in_context ? sources.context : sources.defaults;

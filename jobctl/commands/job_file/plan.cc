@@ -205,7 +205,7 @@ void PrintPlans(const Options& options, const std::vector<spec::Feasibility>& pl
                  : PlanTable(plans, options.query, FitColumns()));
 }
 
-// The smallest that can do it, by memory and then by time.
+// The smallest GPU that can train the job, by memory and then by time.
 void KeepSmallest(std::vector<spec::Feasibility>& plans) {
   const auto can = [](const spec::Feasibility& f) {
     return f.verdict != spec::Verdict::kNo && f.plan_only.empty();
@@ -239,12 +239,12 @@ absl::StatusOr<std::vector<spec::Feasibility>> JudgeHere(
   return plans;
 }
 
-// What an error says of a path that this machine does not have.
+// The error about a path that this machine does not have.
 bool IsAboutPaths(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsPermissionDenied(status);
 }
 
-// At the coordinator if that is asked for, or if the job's paths are not here and it has them.
+// The coordinator plans if that is requested, or if the job's paths are not here and it has them.
 absl::StatusOr<std::vector<spec::Feasibility>> Judge(Context& context,
                                                      const v1::JobSpec& job_spec,
                                                      const Options& options,

@@ -1,4 +1,4 @@
-// A job again, as a new one.
+// `jobctl rerun`: submits a job again as a new one.
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const v1::Job old, client->Call<v1::Job>(get));
   v1::CreateJobRequest request;
   *request.mutable_spec() = old.spec();
-  // What the old one waited for is over.
+  // The new job does not wait for what the old one waited for.
   request.mutable_spec()->clear_start();
   HEARTH_RETURN_IF_ERROR(ChangeStoredSpec(options.assignments, *request.mutable_spec()));
   request.set_job_id(options.job_id);

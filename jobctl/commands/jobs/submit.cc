@@ -44,8 +44,7 @@ absl::StatusOr<int> DryRunClient(v1::JobSpec spec) {
   return kExitOk;
 }
 
-// Says so if no worker of the known ones has the device that the job asks for: it would wait for
-// ever.
+// Warns if no known worker has the device that the job asks for: the job would wait for ever.
 void WarnAboutDevice(Client& client, const v1::Job& job) {
   const std::string& device = job.spec().resources().device();
   const auto workers = client.Call<v1::ListWorkersResponse>(v1::ListWorkersRequest());
@@ -59,8 +58,8 @@ void WarnAboutDevice(Client& client, const v1::Job& job) {
   }
 }
 
-// One line of what the job will take on the largest GPU that a worker offers, before it is sent. A
-// help, no check: where anything for it is missing here, it says nothing.
+// Before the job is sent, prints one line of its plan on the largest GPU that a worker offers. This
+// is a hint, not a check: if anything needed for it is missing, nothing is printed.
 void SayWhatItTakes(Client& client, const Context& context, v1::JobSpec spec) {
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(spec, violations);
@@ -93,8 +92,7 @@ void SayWhatItTakes(Client& client, const Context& context, v1::JobSpec spec) {
   }
 }
 
-// --at and --after say the same as start.not_before and start.after, and count more. Says what the
-// time of day was taken for.
+// --at and --after override start.not_before and start.after. Prints the time that was understood.
 absl::Status TakeStart(const Options& options, v1::JobSpec& spec) {
   if (!options.after.empty()) {
     spec.mutable_start()->set_after(options.after);
