@@ -1,4 +1,4 @@
-// What tells the tokenizer of one folder from that of another.
+// Facts by which the tokenizer of one folder can be compared with that of another.
 #pragma once
 
 #include <cstdint>

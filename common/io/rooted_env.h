@@ -1,4 +1,4 @@
-// Files below certain folders and no others, links followed.
+// Access to files below certain folders and to no others; links are followed first.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace hearth {
 
-// What an error says to the one who named a path outside.
+// What errors about paths outside say.
 struct FileRoots {
   std::vector<std::string> read;   // and those of `write`; empty = everything may be read
   std::vector<std::string> write;  // empty = everything may be written

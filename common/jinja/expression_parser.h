@@ -19,7 +19,7 @@ class ExpressionParser {
       : tokens_(std::move(tokens)), name_(name) {}
 
   const Token& here() const { return tokens_[at_]; }
-  void Skip();  // not behind the last one
+  void Skip();  // not past the last one
   bool TakeOperator(std::string_view op);
   bool TakeName(std::string_view name);
   absl::Status Expect(Token::Kind kind, std::string_view what);

@@ -16,7 +16,7 @@ namespace hearth::jinja {
 
 struct Program;
 
-// What a rendering may use: a template of others may be made to run for ever.
+// What a rendering may use at most: an untrusted template may be written to run for ever.
 struct Limits {
   int64_t steps = 4'000'000;           // expressions and statements that are evaluated
   int64_t bytes = int64_t{256} << 20;  // of text that is made or looked through

@@ -7,9 +7,9 @@
 
 namespace hearth::log {
 
-// While one lives, JSON lines of its thread have the keys job_id, epoch and rank, each of the last
-// two only where it is >= 0; lines of text stay as they are. Scopes nest; the innermost counts.
-// Must end in the thread that began it.
+// While an object lives, JSON lines of its thread have the keys job_id, epoch and rank, each of the
+// last two only where it is >= 0; lines of text stay as they are. Scopes nest; the innermost
+// counts. Must end in the thread that began it.
 class TaskScope {
  public:
   TaskScope(std::string_view job_id, int64_t epoch, int64_t rank = -1);

@@ -17,7 +17,7 @@ struct AddedToken {
   std::string content;
   bool single_word = false;  // only between characters that are no part of a word
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // and behind it
+  bool rstrip = false;       // and after it
   bool normalized = false;   // looked for in the normalised text
   bool special = false;
 };

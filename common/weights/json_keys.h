@@ -11,7 +11,7 @@
 
 namespace hearth::weights {
 
-// Indented, with a line's end behind it. Text that is not UTF-8 is replaced.
+// Indented, with a line end after it. Text that is not UTF-8 is replaced.
 std::string DumpJson(const nlohmann::ordered_json& json);
 
 // Reads typed keys; the first mismatch is kept, as kDataLoss that names file and key. `json`

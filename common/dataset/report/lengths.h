@@ -17,8 +17,8 @@ class Lengths {
 
   int64_t count() const { return count_; }
   int64_t longest() const { return longest_; }
-  // The length that a share `q` of all does not exceed, at most 1/32 above the exact one; 0 when
-  // there are none.
+  // The length that a share `q` of all documents does not exceed, at most 1/32 above the exact one;
+  // 0 when there are none.
   int64_t Quantile(double q) const;
 
   std::string ToText() const;  // for Parse

@@ -1,4 +1,4 @@
-// A judgement for people: the one text of `jobctl plan` and `hearth-trainer plan`.
+// A judgement as text for people, shared by `jobctl plan` and `hearth-trainer plan`.
 #pragma once
 
 #include <string>

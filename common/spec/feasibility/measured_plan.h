@@ -1,4 +1,4 @@
-// A plan of a job as it runs on its GPUs, beside what is measured there.
+// The plan of a job as it runs on its GPUs, and what is measured there.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ void AddMeasured(const v1::StepReport& step, int64_t number, v1::JobPlan& plan);
 double MeasuredTokS(const v1::JobPlan& plan);
 double MeasuredWatts(const v1::JobPlan& plan);
 
-// Planned and measured, both of which are known: a run that says how good plans are.
+// Whether planned and measured figures are both known, so that the run tells how good plans are.
 bool IsComparable(const v1::JobPlan& plan);
 
 // Whether both were planned for the same work on the same GPUs with the same result.

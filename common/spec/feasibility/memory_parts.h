@@ -1,5 +1,5 @@
-// What a GPU's memory is taken by: parts that add up to the total exactly, although buffers of a
-// plan share bytes over time.
+// What takes a GPU's memory: parts that add up to the total exactly, although buffers of a plan
+// share bytes over time.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct MemoryPart {
 // logits, workspaces. What no buffer uses is "alignment". Parts of 0 bytes are left out.
 std::vector<MemoryPart> MemoryParts(const TrainingPlan& plan, const TrainingPlanOptions& options);
 
-// Bytes a token that backward reads: activations, and those that lie in gradients' buffers.
+// Bytes per token that backward reads: activations, including those that lie in gradients' buffers.
 double ActivationBytesPerToken(const TrainingPlan& plan, const TrainingPlanOptions& options);
 
 }  // namespace hearth::spec

@@ -1,5 +1,6 @@
-// How many bytes a parameter takes in the formats of weights, gradients and optimizer state: of all
-// that this version trains, and of those that people ask for beside; and the largest model by that.
+// Bytes per parameter for each combination of formats of weights, gradients and optimizer state:
+// all combinations that this version trains, and others that people ask about. Also the largest
+// model that these bytes allow.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace hearth::spec {
 
-// Bytes a parameter of a large matrix of the layers. Embeddings, norms and biases have state in
+// Bytes per parameter of a large matrix of the layers. Embeddings, norms and biases have state in
 // FP32 whatever optimizer.state says (common/spec/optimizer).
 struct ParameterBytes {
   std::string name;
@@ -17,7 +18,7 @@ struct ParameterBytes {
   double gradients = 0;
   double states = 0;
   double scales = 0;   // of blocks of gradients and states, which the names of formats leave out
-  bool built = false;  // this version trains so
+  bool built = false;  // this version supports it
 
   double bytes() const { return weights + gradients + states; }
   double with_scales() const { return bytes() + scales; }

@@ -27,7 +27,7 @@ double CostPerBillionTokens(double tokens_per_second,
 
 // "1.52 MJ (0.42 kWh)", "512 J".
 std::string EnergyText(double joules);
-// "$0.7086": four significant digits; symbols stand before, codes ("EUR") behind.
+// "$0.7086": four significant digits; symbols stand before the number, codes ("EUR") after it.
 std::string MoneyText(double amount, const std::string& currency);
 
 }  // namespace hearth::spec

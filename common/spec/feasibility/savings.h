@@ -1,4 +1,4 @@
-// What to change of a job that does not fit, and what each change saves.
+// What to change in a job that does not fit, and what each change saves.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Fields that say yes, no or auto, as what they mean.
+// The meaning of fields whose value is yes, no or auto.
 #pragma once
 
 #include <cstdint>

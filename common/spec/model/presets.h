@@ -20,7 +20,7 @@ struct Preset {
 // All rows, in the order of the help text. Lives for ever.
 absl::Span<const Preset> Presets();
 
-// nullptr when there is none of that name.
+// nullptr when no row has that name.
 const Preset* FindPreset(std::string_view name);
 
 std::vector<std::string_view> PresetNames();

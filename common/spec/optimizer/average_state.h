@@ -12,7 +12,7 @@ namespace hearth::spec {
 // In checkpoints "ema.<parameter>", fp32.
 inline constexpr std::string_view kAverageState = "ema";
 
-// Gives each parameter of the table the state, behind those that it has.
+// Gives each parameter of the table the state, after those that it has.
 inline void AddAverageState(std::vector<Parameter>& table) {
   for (Parameter& parameter : table) {
     parameter.states.push_back({kAverageState, DType::kF32});

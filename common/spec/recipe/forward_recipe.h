@@ -1,4 +1,4 @@
-// What a job runs in that does not say, and what a model does that is only run forward.
+// The default recipe of a job, and the recipe of a model that is only run forward.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which recipes have which of the parts that precision.techniques switches.
+// Which recipes have the parts that precision.techniques can switch off.
 #pragma once
 
 #include <string_view>

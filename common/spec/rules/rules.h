@@ -1,6 +1,6 @@
-// What rows of fields cannot say: rules between fields, one function each. All expect a spec with
-// its defaults filled in whose fields CheckRows has checked, and say nothing where a field they
-// read is out of its range: that is a violation already.
+// Rules between fields, which rows of fields cannot express: one function each. All expect a spec
+// with its defaults filled in whose fields CheckRows has checked. They report nothing if a field
+// that they read is out of its range, because that is already a violation.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ void CheckModelRules(const v1::ModelSpec& model, int64_t sequence_length, Checke
 // Checks that the shape is complete, except for vocab.
 void CheckModelComplete(const v1::ModelSpec& model, Checker& check);
 
-// Every rule of a job but those of its model.
+// All rules of a job except those of its model.
 void CheckJobRules(const v1::JobSpec& job, Checker& check);
 
 // Every set of layers that the precision names, those of remedies included, against the model's

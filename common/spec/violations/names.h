@@ -11,7 +11,7 @@ namespace hearth::spec {
 // `b`.
 int EditDistance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or "" when none is near enough to be a likely slip of the pen.
+// The candidate nearest to `name`, or "" when none is near enough to be a likely typing error.
 // Prefixes count as near, and letters are compared without case.
 std::string_view NearestName(std::string_view name,
                              const std::vector<std::string_view>& candidates);
