@@ -53,7 +53,7 @@ class ChunkBuffers {
 
 }  // namespace
 
-absl::StatusOr<Checksum> WriteChunkedFile(
+absl::StatusOr<FileFacts> WriteChunkedFile(
     Env& env, const std::string& path, int64_t bytes, const FillChunk& fill, int threads) {
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env.NewWritableFile(path));
   HEARTH_RETURN_IF_ERROR(file->Allocate(bytes));
@@ -76,7 +76,7 @@ absl::StatusOr<Checksum> WriteChunkedFile(
   }));
   HEARTH_RETURN_IF_ERROR(file->Sync());
   HEARTH_RETURN_IF_ERROR(file->Close());
-  return sum.Finish();
+  return FileFacts{bytes, sum.Finish()};
 }
 
 }  // namespace hearth

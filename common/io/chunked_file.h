@@ -17,11 +17,16 @@ namespace hearth {
 // several threads at a time.
 using FillChunk = std::function<absl::Status(int64_t offset, absl::Span<uint8_t> out)>;
 
-// Writes a file of `bytes` bytes, which is on the disk when it returns OK, and returns their kXxh3,
-// taken from memory before they were written. Bytes and checksum do not depend on `threads` (>= 1).
+// What was written: the file is on the disk.
+struct FileFacts {
+  int64_t bytes = 0;
+  Checksum checksum;  // kXxh3, of the bytes in memory before they were written
+};
+
+// Writes a file of `bytes` bytes, which do not depend on `threads` (>= 1), nor does their checksum.
 // Takes threads * kFileChunkBytes of memory. Errors: those of `fill` and of Env; the file is then
 // left as it is.
-absl::StatusOr<Checksum> WriteChunkedFile(
+absl::StatusOr<FileFacts> WriteChunkedFile(
     Env& env, const std::string& path, int64_t bytes, const FillChunk& fill, int threads);
 
 }  // namespace hearth

@@ -32,9 +32,11 @@ TEST_F(ChunkedFileTest, Write_AnySizeAndThreads_BytesOfFillAndTheirSum) {
                               2 * kFileChunkBytes + 4096 + 3}) {
     std::string first;
     for (const int threads : {1, 3}) {
-      const auto sum = WriteChunkedFile(Env::Real(), path_, bytes, Fill, threads);
-      ASSERT_TRUE(sum.ok()) << sum.status();
-      EXPECT_EQ(*sum, *ChecksumOfFile(Env::Real(), path_, ChecksumKind::kXxh3, 2)) << bytes;
+      const auto facts = WriteChunkedFile(Env::Real(), path_, bytes, Fill, threads);
+      ASSERT_TRUE(facts.ok()) << facts.status();
+      EXPECT_EQ(facts->bytes, bytes);
+      EXPECT_EQ(facts->checksum, *ChecksumOfFile(Env::Real(), path_, ChecksumKind::kXxh3, 2))
+          << bytes;
       const std::string read = *Env::Real().ReadFile(path_);
       std::string expected(static_cast<size_t>(bytes), '\0');
       ASSERT_TRUE(
@@ -61,22 +63,22 @@ TEST_F(ChunkedFileTest, Write_DiskFull_IsToldBeforeAnythingIsWritten) {
   FaultyEnv env(Env::Real());
   env.SetDiskSpace(100);
   std::atomic<int> filled = 0;
-  const auto sum = WriteChunkedFile(
+  const auto facts = WriteChunkedFile(
       env, path_, 101,
       [&filled](int64_t, absl::Span<uint8_t>) {
         ++filled;
         return absl::OkStatus();
       },
       1);
-  EXPECT_TRUE(absl::IsResourceExhausted(sum.status())) << sum.status();
+  EXPECT_TRUE(absl::IsResourceExhausted(facts.status())) << facts.status();
   EXPECT_EQ(filled, 0);
 }
 
 TEST_F(ChunkedFileTest, Write_FillFails_ItsError) {
-  const auto sum = WriteChunkedFile(
+  const auto facts = WriteChunkedFile(
       Env::Real(), path_, 10,
       [](int64_t, absl::Span<uint8_t>) { return absl::DataLossError("no bytes"); }, 2);
-  EXPECT_TRUE(absl::IsDataLoss(sum.status())) << sum.status();
+  EXPECT_TRUE(absl::IsDataLoss(facts.status())) << facts.status();
 }
 
 TEST(ForEachChunk, SeveralErrors_TheLowestOfThoseBegun) {

@@ -183,18 +183,6 @@ absl::StatusOr<std::unique_ptr<WritableFile>> FaultyEnv::NewAppendableFile(
   return Open(path, /*append=*/true);
 }
 
-absl::StatusOr<std::unique_ptr<MappedFile>> FaultyEnv::Map(const std::string& path) {
-  return base_.Map(path);
-}
-
-absl::StatusOr<std::string> FaultyEnv::ReadFile(const std::string& path) {
-  return base_.ReadFile(path);
-}
-
-absl::Status FaultyEnv::WriteFileAtomically(const std::string& path, std::string_view data) {
-  return WriteFileAtomicallyWith(*this, path, data);
-}
-
 absl::Status FaultyEnv::Rename(const std::string& from, const std::string& to) {
   HEARTH_RETURN_IF_ERROR(Step(to));
   HEARTH_RETURN_IF_ERROR(base_.Rename(from, to));
@@ -238,22 +226,6 @@ absl::Status FaultyEnv::Truncate(const std::string& path, int64_t size) {
     found->second = std::min(found->second, size);
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<int64_t> FaultyEnv::FileSize(const std::string& path) {
-  return base_.FileSize(path);
-}
-
-bool FaultyEnv::Exists(const std::string& path) {
-  return base_.Exists(path);
-}
-
-bool FaultyEnv::IsDirectory(const std::string& path) {
-  return base_.IsDirectory(path);
-}
-
-absl::StatusOr<std::vector<std::string>> FaultyEnv::ListDir(const std::string& dir) {
-  return base_.ListDir(dir);
 }
 
 }  // namespace hearth

@@ -42,18 +42,28 @@ class FaultyEnv : public Env {
 
   absl::StatusOr<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<WritableFile>> NewAppendableFile(const std::string& path) override;
-  absl::StatusOr<std::unique_ptr<MappedFile>> Map(const std::string& path) override;
-  absl::StatusOr<std::string> ReadFile(const std::string& path) override;
-  absl::Status WriteFileAtomically(const std::string& path, std::string_view data) override;
+  absl::StatusOr<std::unique_ptr<MappedFile>> Map(const std::string& path) override {
+    return base_.Map(path);
+  }
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    return base_.ReadFile(path);
+  }
+  absl::Status WriteFileAtomically(const std::string& path, std::string_view data) override {
+    return WriteFileAtomicallyWith(*this, path, data);
+  }
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status SyncDir(const std::string& dir) override;
   absl::Status CreateDirs(const std::string& dir) override;
   absl::Status RemoveAll(const std::string& path) override;
   absl::Status Truncate(const std::string& path, int64_t size) override;
-  absl::StatusOr<int64_t> FileSize(const std::string& path) override;
-  bool Exists(const std::string& path) override;
-  bool IsDirectory(const std::string& path) override;
-  absl::StatusOr<std::vector<std::string>> ListDir(const std::string& dir) override;
+  absl::StatusOr<int64_t> FileSize(const std::string& path) override {
+    return base_.FileSize(path);
+  }
+  bool Exists(const std::string& path) override { return base_.Exists(path); }
+  bool IsDirectory(const std::string& path) override { return base_.IsDirectory(path); }
+  absl::StatusOr<std::vector<std::string>> ListDir(const std::string& dir) override {
+    return base_.ListDir(dir);
+  }
 
  private:
   class File;

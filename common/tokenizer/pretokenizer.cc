@@ -53,14 +53,7 @@ absl::Status PreTokenizer::CutPiece(const Step& step,
                                     std::vector<std::string_view>* out) {
   if (step.scanner != nullptr) {
     const auto take = [out](std::string_view piece) { out->push_back(piece); };
-    switch (step.scanner->kind) {
-      case ScannerKind::kGpt2:
-        return Scan<ScannerKind::kGpt2>(text, take);
-      case ScannerKind::kLlama3:
-        return Scan<ScannerKind::kLlama3>(text, take);
-      case ScannerKind::kQwen2:
-        return Scan<ScannerKind::kQwen2>(text, take);
-    }
+    return ScanAs(step.scanner->kind, text, take);
   }
   size_t done = 0;
   while (done < text.size()) {

@@ -28,14 +28,7 @@ class PreTokenizer {
   template <typename Take>
   absl::Status Cut(std::string_view text, RegexScratch* scratch, Take&& take) const {
     if (steps_.size() == 1 && steps_[0].scanner != nullptr) {
-      switch (steps_[0].scanner->kind) {
-        case ScannerKind::kGpt2:
-          return Scan<ScannerKind::kGpt2>(text, take);
-        case ScannerKind::kLlama3:
-          return Scan<ScannerKind::kLlama3>(text, take);
-        case ScannerKind::kQwen2:
-          return Scan<ScannerKind::kQwen2>(text, take);
-      }
+      return ScanAs(steps_[0].scanner->kind, text, take);
     }
     std::vector<std::string_view> pieces;
     if (!text.empty()) {
@@ -61,6 +54,19 @@ class PreTokenizer {
     const ScannerRow* scanner = nullptr;  // else the expression
     std::shared_ptr<const Regex> regex;
   };
+
+  template <typename Take>
+  static absl::Status ScanAs(ScannerKind kind, std::string_view text, Take& take) {
+    switch (kind) {
+      case ScannerKind::kGpt2:
+        return Scan<ScannerKind::kGpt2>(text, take);
+      case ScannerKind::kLlama3:
+        return Scan<ScannerKind::kLlama3>(text, take);
+      case ScannerKind::kQwen2:
+        return Scan<ScannerKind::kQwen2>(text, take);
+    }
+    return absl::InternalError("no such scanner");
+  }
 
   template <ScannerKind kKind, typename Take>
   static absl::Status Scan(std::string_view text, Take& take) {

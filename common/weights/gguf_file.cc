@@ -177,11 +177,7 @@ absl::StatusOr<FileFacts> WriteGguf(Env& env,
     }
     return absl::OkStatus();
   };
-  FileFacts facts;
-  facts.bytes = head_bytes + begins.back();
-  HEARTH_ASSIGN_OR_RETURN(facts.checksum,
-                          WriteChunkedFile(env, path, facts.bytes, fill_chunk, threads));
-  return facts;
+  return WriteChunkedFile(env, path, head_bytes + begins.back(), fill_chunk, threads);
 }
 
 }  // namespace hearth::weights

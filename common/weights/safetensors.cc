@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "common/io/chunked_file.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::weights {
@@ -179,11 +178,7 @@ absl::StatusOr<FileFacts> WriteSafetensors(Env& env,
     }
     return absl::OkStatus();
   };
-  FileFacts facts;
-  facts.bytes = head_bytes + begins.back();
-  HEARTH_ASSIGN_OR_RETURN(facts.checksum,
-                          WriteChunkedFile(env, path, facts.bytes, fill_chunk, threads));
-  return facts;
+  return WriteChunkedFile(env, path, head_bytes + begins.back(), fill_chunk, threads);
 }
 
 absl::StatusOr<FileFacts> WriteSafetensors(Env& env,

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/io/checksum.h"
+#include "common/io/chunked_file.h"
 #include "common/io/env.h"
 
 namespace hearth::weights {
@@ -61,12 +61,6 @@ struct TensorEntry {
 // from several threads at a time.
 using FillTensor =
     std::function<absl::Status(size_t index, int64_t begin, absl::Span<uint8_t> out)>;
-
-// What was written: the file is on the disk.
-struct FileFacts {
-  int64_t bytes = 0;
-  Checksum checksum;
-};
 
 // Writes the file with `threads` threads (>= 1), on which its bytes do not depend.
 // kInvalidArgument: two entries of one name. Errors: those of `fill` and Env.

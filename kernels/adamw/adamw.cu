@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw/adamw_scalars.h"
 #include "kernels/cuda/state_lines.cuh"
 #include "kernels/cuda/util.cuh"
 
@@ -54,17 +55,7 @@ struct Table {
 };
 static_assert(sizeof(Table) <= 32764, "the most that a kernel's parameters may take");
 
-// The step's scalars in fp32, prepared in double as on the CPU.
-struct Scalars {
-  float grad_scale;
-  float shrink;  // 1 - lr * weight_decay
-  float beta1;
-  float one_minus_beta1;
-  float beta2;
-  float one_minus_beta2;
-  float step_size;   // lr / (1 - beta1^t)
-  float root_bias2;  // 1 / sqrt(1 - beta2^t)
-  float eps;
+struct Scalars : AdamWScalars<float> {
   uint32_t step;
 };
 
@@ -272,20 +263,12 @@ int KeyOf(const AdamWTensor& tensor) {
 
 Slot SlotOf(const AdamWTensor& tensor) {
   Slot slot = {};
-  slot.master = tensor.master.data;
+  SetWeight(tensor, slot);
   slot.m = tensor.m.data;
   slot.v = tensor.v.data;
   slot.m_scales = tensor.m_blocks.scales;
   slot.v_scales = tensor.v_blocks.scales;
   slot.grad = tensor.grad.data;
-  slot.working = tensor.working.data;
-  slot.amax = tensor.amax;
-  slot.count = tensor.master.numel();
-  slot.first_element = tensor.first_element;
-  slot.lr_scale = tensor.lr_scale;
-  slot.weight_decay = tensor.weight_decay;
-  slot.index = tensor.index;
-  slot.working_bf16 = tensor.working.dtype == DType::kBF16;
   slot.aligned = IsAlignedForLines(tensor.master) && IsAlignedForLines(tensor.m) &&
                  IsAlignedForLines(tensor.v) && IsAlignedForLines(tensor.grad) &&
                  IsAlignedForLines(tensor.working);

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "kernels/core/door.h"
 #include "kernels/core/state_scales.h"
+#include "kernels/core/weight_update.h"
 #include "kernels/step_gate/step_gate.h"
 
 namespace hearth::kernels {
@@ -31,46 +32,25 @@ inline constexpr int kBiasCorrection2 = 1;
 //   masters in BF16 that are the working weights: 6 less
 //   CPU : grad and working T = kF32 or kF64; master, m, v: T or kBF16 each
 //   CUDA: grad G, working A; master, m, v: kF32 or kBF16 each
-// bf16 storage rounds to nearest even after the update (master: see stochastic_rounding). bf16 v
-// with beta2 close to 1 stands still where an increment is below half of its last place.
-struct AdamWTensor {
-  TensorView master;  // updated
-  TensorView m;       // updated
-  TensorView v;       // updated
+// bf16 storage rounds to nearest even after the update (master: see UpdateArgs). bf16 v with beta2
+// close to 1 stands still where an increment is below half of its last place. `working` is
+// optional; first_element is a multiple of 4.
+struct AdamWTensor : UpdatedWeight {
+  TensorView m;  // updated
+  TensorView v;  // updated
   StateBlocks m_blocks = {};
   StateBlocks v_blocks = {};
-  TensorView grad;        // read
-  TensorView working;     // optional: the stored master rounded to round_working (CPU) or A; may
-                          // alias a master of the same type
-  double lr_scale = 1.0;  // multiplies lr
-  double weight_decay = 0.0;  // 0 for norms, biases, ...
-  float* amax = nullptr;      // optional, one float on the tensors' device: raised to max |working|
-                              // by QuantView's rule (core/tensor.h)
-  uint32_t index = 0;  // number of the tensor in the model, < 2^24: in the key of its randomness
-  uint64_t first_element = 0;  // of a shard: its place in the tensor, a multiple of 4
+  TensorView grad;  // read
 };
 
 // grad_scale : optional, one float on the tensors' device: to the mean, and the clip factor
-// skip       : optional, one int32 on the tensors' device: if it is not 0 nothing is written at all
-// step       : t >= 1, of the bias corrections
-// inputs     : optional, on the tensors' device; then learning rate, bias corrections and the step
-//              of the randomness are its, and lr and step of the arguments are ignored
-// stochastic_rounding : bf16 masters are rounded up with the probability of the part cut off; key
-//              (seed, kStochasticRounding, step, 0, tensor index, element). On the CPU so are wide
-//              masters that are the working copy and round_working is kBF16
-struct AdamWArgs {
+// step       : t >= 1, of the bias corrections, which `inputs` has too
+struct AdamWArgs : UpdateArgs {
   absl::Span<const AdamWTensor> tensors;
-  double lr = 0.0;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  int64_t step = 1;
   const float* grad_scale = nullptr;
-  const int32_t* skip = nullptr;
-  DType round_working = DType::kF32;
-  const StepInputs* inputs = nullptr;
-  bool stochastic_rounding = false;
-  uint64_t seed = 0;
 };
 
 // Errors: kInvalidArgument (counts, types, betas); kUnimplemented (types of the other device).

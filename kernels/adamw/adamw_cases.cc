@@ -1,10 +1,12 @@
 #include <array>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/adamw/adamw.h"
 #include "kernels/harness/cases.h"
+#include "kernels/harness/optimizer_state.h"
 
 namespace hearth::kernels::harness {
 namespace {
@@ -57,10 +59,6 @@ std::pair<StateCodec, StateCodec> CodecsOf(int bits) {
                    : std::pair(StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4);
 }
 
-int64_t CodeBytes(const Shape& s) {
-  return (s.first * s.bits + 7) / 8;
-}
-
 StepInputs InputsOf(const Shape& s) {
   StepInputs inputs;
   inputs.learning_rate = 0.02;
@@ -77,8 +75,8 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   tensors[0].v = b["v0"];
   if (s.bits > 0) {
     const auto [m_codec, v_codec] = CodecsOf(s.bits);
-    tensors[0].m = TensorView(b["m0"].data, DType::kU8, {CodeBytes(s)});
-    tensors[0].v = TensorView(b["v0"].data, DType::kU8, {CodeBytes(s)});
+    tensors[0].m = TensorView(b["m0"].data, DType::kU8, {CodeBytes(m_codec, s.first)});
+    tensors[0].v = TensorView(b["v0"].data, DType::kU8, {CodeBytes(v_codec, s.first)});
     tensors[0].m_blocks = {m_codec, b["m_scales"].as<float>()};
     tensors[0].v_blocks = {v_codec, b["v_scales"].as<float>()};
   }
@@ -110,40 +108,13 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   return AdamWStep(exec, args);
 }
 
-// Optimizer state: f32 on a GPU and as wide as the run on the CPU, or bf16 everywhere.
-BufferSpec State(const char* name, int64_t count, DType dtype, const Fill& fill = {}) {
-  BufferSpec spec = Statistic(name, {count}, Role::kAccumulate);
-  spec.fill = fill;
-  spec.dtype = dtype;
-  return spec;
-}
-
-// Codes and scales of a moment in blocks; codes are compared bit for bit.
-void AddBlocks(const Shape& s, StateCodec codec, const std::string& name, OpCase& c) {
-  const int64_t words = (CodeBytes(s) + 7) / 8;
-  const int64_t block = formats::RowOf(codec).block;
-  BufferSpec codes = {name + "0", {words}, Role::kAccumulate, {}, DType::kI64};
-  codes.fill = {Fill::kConstant, 0.0, 0.0};
-  BufferSpec scales = {name + "_scales",
-                       {(s.first + block - 1) / block},
-                       Role::kAccumulate,
-                       {Fill::kConstant, 0.0, 0.0},
-                       DType::kU8};
-  if (!s.perf) {
-    std::vector<float> values(static_cast<size_t>(s.first));
-    std::vector<float> scale_values(static_cast<size_t>(scales.shape[0]));
-    for (int64_t i = 0; s.decay && i < s.first; ++i) {
-      values[static_cast<size_t>(i)] = static_cast<float>(1 + i * 37 % 101) / 64.0F;
-    }
-    codes.contents.assign(static_cast<size_t>(words) * 8, '\0');
-    formats::EncodeStateBlocks(codec, values.data(), s.first,
-                               reinterpret_cast<uint8_t*>(codes.contents.data()),
-                               scale_values.data());
-    scales.contents.assign(reinterpret_cast<const char*>(scale_values.data()),
-                           scale_values.size() * sizeof(float));
-  }
-  c.buffers.push_back(codes);
-  c.buffers.push_back(scales);
+// A moment of the first tensor in blocks.
+void AddMoment(const Shape& s, StateCodec codec, const std::string& name, OpCase& c) {
+  const auto value = [&s](int64_t i) {
+    return s.decay ? static_cast<float>(1 + i * 37 % 101) / 64.0F : 0.0F;
+  };
+  AddStateBlocks(codec, s.first, s.perf ? nullptr : std::function<float(int64_t)>(value),
+                 name + "0", name + "_scales", c);
 }
 
 OpCase MakeCase(const Shape& s) {
@@ -152,14 +123,14 @@ OpCase MakeCase(const Shape& s) {
   const Fill skip = {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0};
   // A skipped step must leave even the working copy alone.
   const Role written = s.skip ? Role::kAccumulate : Role::kOutput;
-  c.buffers = {State("p0", s.first, s.master),
-               State("m0", s.first, s.moments),
-               State("v0", s.first, s.moments, positive),
+  c.buffers = {OptimizerState("p0", s.first, s.master),
+               OptimizerState("m0", s.first, s.moments),
+               OptimizerState("v0", s.first, s.moments, positive),
                WeightGradient("g0", {s.first}, Role::kInput),
                {"w0", {s.first}, written},
-               State("p1", s.second, s.master),
-               State("m1", s.second, s.moments),
-               State("v1", s.second, s.moments, positive),
+               OptimizerState("p1", s.second, s.master),
+               OptimizerState("m1", s.second, s.moments),
+               OptimizerState("v1", s.second, s.moments, positive),
                WeightGradient("g1", {s.second}, Role::kInput),
                {"amax", {1}, Role::kAccumulate, positive, DType::kU8},
                {"grad_scale", {1}, Role::kInput, {Fill::kConstant, 0.75, 0.0}, DType::kU8},
@@ -168,8 +139,8 @@ OpCase MakeCase(const Shape& s) {
   if (s.bits > 0) {
     // The plain moments of the first tensor make room for blocks.
     c.buffers.erase(c.buffers.begin() + 1, c.buffers.begin() + 3);
-    AddBlocks(s, CodecsOf(s.bits).first, "m", c);
-    AddBlocks(s, CodecsOf(s.bits).second, "v", c);
+    AddMoment(s, CodecsOf(s.bits).first, "m", c);
+    AddMoment(s, CodecsOf(s.bits).second, "v", c);
     c.buffers[1].fill = s.decay ? Fill{Fill::kConstant, 0.0, 0.0} : Fill{Fill::kIndex, -100, 100};
   }
   c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };

@@ -1,14 +1,11 @@
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw/adamw_scalars.h"
 #include "kernels/core/cpu.h"
 #include "kernels/core/formats.h"
-#include "kernels/core/raise_amax.h"
-#include "kernels/core/rng.h"
-#include "kernels/formats/span.h"
 #include "kernels/formats/state_piece.h"
 
 namespace hearth::kernels {
@@ -16,28 +13,13 @@ namespace {
 
 constexpr char kOp[] = "adamw";
 constexpr int64_t kGrain = 16384;
-static_assert(kGrain % kStatePiece == 0);
-
-// The step's scalars in the arithmetic's type.
-template <typename T>
-struct Scalars {
-  T grad_scale;
-  T shrink;  // 1 - lr * weight_decay
-  T beta1;
-  T one_minus_beta1;
-  T beta2;
-  T one_minus_beta2;
-  T step_size;   // lr / (1 - beta1^t)
-  T root_bias2;  // 1 / sqrt(1 - beta2^t)
-  T eps;
-};
 
 template <typename T>
 HEARTH_INLINE void UpdateImpl(
-    const Scalars<T>& k, const T* grad, int64_t n, T* master, T* m, T* v) {
+    const AdamWScalars<T>& k, const T* grad, int64_t n, T* master, T* m, T* v) {
   // A copy, because the stores below could alias `k`: the compiler then keeps the scalars in
   // registers.
-  const Scalars<T> c = k;
+  const AdamWScalars<T> c = k;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const T g = grad[i] * c.grad_scale;
@@ -52,11 +34,15 @@ HEARTH_INLINE void UpdateImpl(
   }
 }
 HEARTH_SIMD void Update(
-    const Scalars<float>& k, const float* grad, int64_t n, float* master, float* m, float* v) {
+    const AdamWScalars<float>& k, const float* grad, int64_t n, float* master, float* m, float* v) {
   UpdateImpl(k, grad, n, master, m, v);
 }
-HEARTH_SIMD void Update(
-    const Scalars<double>& k, const double* grad, int64_t n, double* master, double* m, double* v) {
+HEARTH_SIMD void Update(const AdamWScalars<double>& k,
+                        const double* grad,
+                        int64_t n,
+                        double* master,
+                        double* m,
+                        double* v) {
   UpdateImpl(k, grad, n, master, m, v);
 }
 
@@ -80,7 +66,7 @@ Step StepOf(const AdamWArgs& args) {
 }
 
 template <typename T>
-Scalars<T> ScalarsOf(const AdamWArgs& args, const Step& step, const AdamWTensor& tensor) {
+AdamWScalars<T> ScalarsOf(const AdamWArgs& args, const Step& step, const AdamWTensor& tensor) {
   const double lr = step.learning_rate * tensor.lr_scale;
   return {static_cast<T>(args.grad_scale == nullptr ? 1.0F : *args.grad_scale),
           static_cast<T>(1.0 - lr * tensor.weight_decay),
@@ -93,50 +79,19 @@ Scalars<T> ScalarsOf(const AdamWArgs& args, const Step& step, const AdamWTensor&
           static_cast<T>(args.eps)};
 }
 
-// At most kStatePiece elements of a tensor.
-template <typename T>
-void UpdatePiece(const AdamWArgs& args,
-                 const AdamWTensor& tensor,
-                 const Scalars<T>& scalars,
-                 const RngKey& key,
-                 int64_t begin,
-                 int64_t end) {
-  const int64_t count = end - begin;
-  PlainPiece<T> master(tensor.master, begin, count);
-  StatePiece<T> m(tensor.m, tensor.m_blocks, begin, count);
-  StatePiece<T> v(tensor.v, tensor.v_blocks, begin, count);
-  Update(scalars, tensor.grad.as<T>() + begin, count, master.data(), m.data(), v.data());
-  m.Store();
-  v.Store();
-  if (args.stochastic_rounding) {
-    const bool wide =
-        args.round_working == DType::kBF16 && tensor.working.data == tensor.master.data;
-    master.StoreStochastic(key, tensor.first_element + static_cast<uint64_t>(begin), wide);
-  } else {
-    master.Store();
-  }
-  if (tensor.working.empty()) {
-    return;
-  }
-  T* working = tensor.working.as<T>() + begin;
-  if (working != master.data()) {
-    std::copy_n(master.data(), count, working);
-  }
-  RoundSpan(working, count, args.round_working);
-  if (tensor.amax != nullptr) {
-    RaiseAmax(working, count, tensor.amax);
-  }
-}
-
 template <typename T>
 absl::Status StepImpl(const Exec& exec, const AdamWArgs& args, const AdamWTensor& tensor) {
   const Step step = StepOf(args);
-  const Scalars<T> scalars = ScalarsOf<T>(args, step, tensor);
-  const RngKey key = {args.seed, RngPurpose::kStochasticRounding, step.number, 0, tensor.index};
-  ParallelFor(exec, tensor.master.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; at += kStatePiece) {
-      UpdatePiece<T>(args, tensor, scalars, key, at, std::min(end, at + kStatePiece));
-    }
+  const AdamWScalars<T> scalars = ScalarsOf<T>(args, step, tensor);
+  ForEachStatePiece<kGrain>(exec, tensor.master.numel(), [&](int64_t begin, int64_t end) {
+    const int64_t count = end - begin;
+    PlainPiece<T> master(tensor.master, begin, count);
+    StatePiece<T> m(tensor.m, tensor.m_blocks, begin, count);
+    StatePiece<T> v(tensor.v, tensor.v_blocks, begin, count);
+    Update(scalars, tensor.grad.as<T>() + begin, count, master.data(), m.data(), v.data());
+    m.Store();
+    v.Store();
+    StoreWeights(args, tensor, step.number, begin, count, master);
   });
   return absl::OkStatus();
 }

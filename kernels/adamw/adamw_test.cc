@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "kernels/core/formats.h"
+#include "tests/support/kernels/bf16_steps.h"
 
 namespace hearth::kernels {
 namespace {
@@ -24,24 +24,29 @@ AdamWTensor TensorOf(std::vector<T>& p, std::vector<T>& m, std::vector<T>& v, st
   return tensor;
 }
 
+// A step of one tensor; `args` without tensors.
+absl::Status Step(const AdamWTensor& tensor, AdamWArgs args) {
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  return AdamWStep(Exec(), args);
+}
+
 // torch.optim.AdamW's formula written out for two steps of one scalar.
 TEST(AdamWStep, TwoSteps_FollowPyTorch) {
   std::vector<double> p = {2.0}, m = {0.0}, v = {0.0}, g = {0.5};
   AdamWTensor tensor = TensorOf(p, m, v, g);
   tensor.weight_decay = 0.1;
   AdamWArgs args;
-  args.tensors = absl::MakeConstSpan(&tensor, 1);
   args.lr = 0.01;
   args.beta1 = 0.9;
   args.beta2 = 0.99;
   args.eps = 1e-8;
-  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  ASSERT_TRUE(Step(tensor, args).ok());
   // m = 0.05, v = 0.0025; corrected 0.5 and 0.25: the step is lr * 0.5 / (0.5 + eps).
   EXPECT_NEAR(p[0], 2.0 * (1 - 0.001) - 0.01 * 0.5 / (0.5 + 1e-8), 1e-14);
   const double after_one = p[0];
   g[0] = -1.0;
   args.step = 2;
-  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  ASSERT_TRUE(Step(tensor, args).ok());
   const double m2 = 0.9 * 0.05 - 0.1;
   const double v2 = 0.99 * 0.0025 + 0.01;
   const double denominator = std::sqrt(v2 / (1 - 0.99 * 0.99)) + 1e-8;
@@ -53,10 +58,9 @@ TEST(AdamWStep, SkipSet_WritesNothing) {
   const AdamWTensor tensor = TensorOf(p, m, v, g);
   const int32_t skip = 1;
   AdamWArgs args;
-  args.tensors = absl::MakeConstSpan(&tensor, 1);
   args.lr = 1.0;
   args.skip = &skip;
-  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  ASSERT_TRUE(Step(tensor, args).ok());
   EXPECT_EQ(p, (std::vector<double>{1.0, 2.0}));
   EXPECT_EQ(m, (std::vector<double>{0.1, 0.2}));
   EXPECT_EQ(v, (std::vector<double>{0.3, 0.4}));
@@ -67,10 +71,9 @@ TEST(AdamWStep, RoundWorking_MasterKeepsItsBits) {
   AdamWTensor tensor = TensorOf(p, m, v, g);
   tensor.working = View(w.data(), {1});
   AdamWArgs args;
-  args.tensors = absl::MakeConstSpan(&tensor, 1);
   args.lr = 1e-4;
   args.round_working = DType::kBF16;
-  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  ASSERT_TRUE(Step(tensor, args).ok());
   EXPECT_NEAR(p[0], 1.0F - 1e-4F, 1e-7);
   EXPECT_EQ(w[0], 1.0F);  // the step is below bf16's resolution at 1
 }
@@ -84,11 +87,10 @@ TEST(AdamWStep, Inputs_ReplaceRateAndCorrections) {
   inputs.optimizer[kBiasCorrection2] = 0.05;
   inputs.step = 3;
   AdamWArgs args;
-  args.tensors = absl::MakeConstSpan(&tensor, 1);
   args.lr = 100.0;
   args.step = 0;  // not looked at
   args.inputs = &inputs;
-  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  ASSERT_TRUE(Step(tensor, args).ok());
   // m = 0.05 and v = 0.0125 (beta2 0.95), corrected to 0.5 and 0.25.
   EXPECT_NEAR(p[0], 2.0 - 0.25 * 0.5 / (0.5 + 1e-8), 1e-14);
 }
@@ -106,29 +108,15 @@ std::vector<uint16_t> StepOfBf16(int64_t count, uint32_t index, uint64_t first_e
   tensor.index = index;
   tensor.first_element = first_element;
   AdamWArgs args;
-  args.tensors = absl::MakeConstSpan(&tensor, 1);
   args.lr = 1e-3;  // about a quarter of bf16's step below 1
   args.stochastic_rounding = true;
-  EXPECT_TRUE(AdamWStep(Exec(), args).ok());
+  EXPECT_TRUE(Step(tensor, args).ok());
   return p;
 }
 
-TEST(AdamWStep, StochasticRounding_KeepsTheMean) {
-  const std::vector<uint16_t> p = StepOfBf16(40000, 1, 0);
-  double sum = 0;
-  for (uint16_t code : p) {
-    EXPECT_TRUE(DecodeBf16(code) == 1.0F || DecodeBf16(code) == 1.0F - 0x1p-8F);
-    sum += double{DecodeBf16(code)};
-  }
-  // The deviation of the mean is 2^-8 * sqrt(0.19 / 40000) = 8.5e-6.
-  EXPECT_NEAR(sum / 40000, 1.0 - 1e-3, 4.5e-5);
-}
-
-TEST(AdamWStep, StochasticRounding_DependsOnTensorAndPlaceAlone) {
-  const std::vector<uint16_t> whole = StepOfBf16(3000, 1, 0);
-  const std::vector<uint16_t> shard = StepOfBf16(1000, 1, 2000);
-  EXPECT_TRUE(std::equal(shard.begin(), shard.end(), whole.begin() + 2000));
-  EXPECT_NE(StepOfBf16(3000, 2, 0), whole);
+TEST(AdamWStep, StochasticRounding_KeepsTheMean_ByTensorAndPlaceAlone) {
+  ExpectMeanIsKept(&StepOfBf16);
+  ExpectPlaceAlone(&StepOfBf16, 2000);
 }
 
 // One step of a tensor whose moments are in blocks, against the formula in double on the decoded
@@ -164,10 +152,9 @@ TEST(AdamWStep, MomentsInBlocks_FollowTheFormula) {
     tensor.m_blocks = {m_codec, m_scales.data()};
     tensor.v_blocks = {v_codec, v_scales.data()};
     AdamWArgs args;
-    args.tensors = absl::MakeConstSpan(&tensor, 1);
     args.lr = 0.01;
     args.step = 3;
-    ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+    ASSERT_TRUE(Step(tensor, args).ok());
     std::vector<float> m_after(kCount), v_after(kCount);
     formats::DecodeStateBlocks(m_codec, m_codes.data(), m_scales.data(), kCount, m_after.data());
     formats::DecodeStateBlocks(v_codec, v_codes.data(), v_scales.data(), kCount, v_after.data());
@@ -183,13 +170,12 @@ TEST(AdamWStep, MomentsInBlocks_FollowTheFormula) {
     }
     // Codes without scales, and a pair that no row has.
     tensor.m_blocks.scales = nullptr;
-    EXPECT_EQ(AdamWStep(Exec(), args).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Step(tensor, args).code(), absl::StatusCode::kInvalidArgument);
     tensor.m_blocks = {v_codec, m_scales.data()};
-    EXPECT_EQ(AdamWStep(Exec(), args).code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(Step(tensor, args).code(), absl::StatusCode::kUnimplemented);
   }
 }
 
-// A wide weight that is its own master, as the CPU holds BF16 weights without masters.
 TEST(AdamWStep, WideWeights_AreRoundedAsPackedOnes) {
   std::vector<float> p(3000, 1.0F), m(3000), v(3000), g(3000, 1.0F);
   AdamWTensor tensor;
@@ -199,15 +185,11 @@ TEST(AdamWStep, WideWeights_AreRoundedAsPackedOnes) {
   tensor.grad = View(g.data(), {3000});
   tensor.index = 1;
   AdamWArgs args;
-  args.tensors = absl::MakeConstSpan(&tensor, 1);
   args.lr = 1e-3;
   args.round_working = DType::kBF16;
   args.stochastic_rounding = true;
-  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
-  const std::vector<uint16_t> packed = StepOfBf16(3000, 1, 0);
-  for (size_t i = 0; i < p.size(); ++i) {
-    EXPECT_EQ(p[i], DecodeBf16(packed[i])) << i;
-  }
+  ASSERT_TRUE(Step(tensor, args).ok());
+  ExpectRoundedAsPacked(p, &StepOfBf16);
 }
 
 TEST(AdamWStep, Amax_IsRaisedToTheLargestWorkingValue) {
@@ -218,11 +200,10 @@ TEST(AdamWStep, Amax_IsRaisedToTheLargestWorkingValue) {
   float amax = 1.0F;
   tensor.amax = &amax;
   AdamWArgs args;
-  args.tensors = absl::MakeConstSpan(&tensor, 1);
-  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  ASSERT_TRUE(Step(tensor, args).ok());
   EXPECT_EQ(amax, 3.0F);
   p[7] = std::nanf("");
-  ASSERT_TRUE(AdamWStep(Exec(), args).ok());
+  ASSERT_TRUE(Step(tensor, args).ok());
   EXPECT_TRUE(std::isnan(amax));
 }
 

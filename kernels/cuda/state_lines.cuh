@@ -8,6 +8,7 @@
 
 #include "common/formats/state_blocks.h"
 #include "kernels/core/rng.h"
+#include "kernels/core/weight_update.h"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda {
@@ -20,6 +21,20 @@ inline constexpr int kWarp = 32;
 inline constexpr int64_t kLine = int64_t{kWarp} * kWidth;
 inline constexpr int64_t kRun = kLine * kUnroll;
 static_assert(kRun == 256 && kLine == 128, "blocks of common/formats/state_blocks.h");
+
+// What a kernel's Slot says of a weight that it updates.
+template <typename Slot>
+void SetWeight(const UpdatedWeight& tensor, Slot& slot) {
+  slot.master = tensor.master.data;
+  slot.working = tensor.working.data;
+  slot.amax = tensor.amax;
+  slot.count = tensor.master.numel();
+  slot.first_element = tensor.first_element;
+  slot.lr_scale = tensor.lr_scale;
+  slot.weight_decay = tensor.weight_decay;
+  slot.index = tensor.index;
+  slot.working_bf16 = tensor.working.dtype == DType::kBF16;
+}
 
 // kWidth elements from `at` on; kWhole: all are there and aligned, else those from `end` on are 0.
 template <bool kWhole, typename T>

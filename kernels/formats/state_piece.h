@@ -7,10 +7,13 @@
 #include <optional>
 
 #include "common/formats/state_blocks.h"
+#include "kernels/core/cpu.h"
 #include "kernels/core/formats.h"
+#include "kernels/core/raise_amax.h"
 #include "kernels/core/rng.h"
 #include "kernels/core/state_scales.h"
 #include "kernels/core/tensor.h"
+#include "kernels/core/weight_update.h"
 #include "kernels/formats/span.h"
 
 namespace hearth::kernels {
@@ -95,5 +98,47 @@ class StatePiece {
   float* scales_ = nullptr;
   T wide_[kStatePiece];
 };
+
+// visit(begin, end) of pieces of `count` elements, over the threads, kGrain elements at a time.
+template <int64_t kGrain, typename Visit>
+void ForEachStatePiece(const Exec& exec, int64_t count, const Visit& visit) {
+  static_assert(kGrain % kStatePiece == 0);
+  ParallelFor(exec, count, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; at += kStatePiece) {
+      visit(at, std::min(end, at + kStatePiece));
+    }
+  });
+}
+
+// Stores the new weights of a piece that begins at `begin`, then writes the working copy, if there
+// is one, and raises its amax. `step`: of the randomness.
+template <typename T>
+void StoreWeights(const UpdateArgs& args,
+                  const UpdatedWeight& tensor,
+                  uint32_t step,
+                  int64_t begin,
+                  int64_t count,
+                  PlainPiece<T>& master) {
+  if (args.stochastic_rounding) {
+    const RngKey key = {args.seed, RngPurpose::kStochasticRounding, step, 0, tensor.index};
+    // The CPU holds BF16 weights without masters in T.
+    const bool wide =
+        args.round_working == DType::kBF16 && tensor.working.data == tensor.master.data;
+    master.StoreStochastic(key, tensor.first_element + static_cast<uint64_t>(begin), wide);
+  } else {
+    master.Store();
+  }
+  if (tensor.working.empty()) {
+    return;
+  }
+  T* working = tensor.working.as<T>() + begin;
+  if (working != master.data()) {
+    std::copy_n(master.data(), count, working);
+  }
+  RoundSpan(working, count, args.round_working);
+  if (tensor.amax != nullptr) {
+    RaiseAmax(working, count, tensor.amax);
+  }
+}
 
 }  // namespace hearth::kernels

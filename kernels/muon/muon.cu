@@ -283,17 +283,9 @@ absl::Status Momentum(const Exec& exec, const MuonMomentumArgs& args) {
 
 UpdateSlot SlotOf(const MuonUpdateTensor& tensor) {
   UpdateSlot slot = {};
-  slot.master = tensor.master.data;
+  SetWeight(tensor, slot);
   slot.o = tensor.o.data;
-  slot.working = tensor.working.data;
-  slot.amax = tensor.amax;
-  slot.count = tensor.master.numel();
-  slot.first_element = tensor.first_element;
-  slot.index = tensor.index;
   slot.rate = tensor.rate;
-  slot.lr_scale = tensor.lr_scale;
-  slot.weight_decay = tensor.weight_decay;
-  slot.working_bf16 = tensor.working.dtype == DType::kBF16;
   slot.aligned = IsAlignedForLines(tensor.master) && IsAlignedForLines(tensor.o) &&
                  IsAlignedForLines(tensor.working);
   return slot;

@@ -16,6 +16,7 @@
 #include "kernels/core/door.h"
 #include "kernels/core/state_scales.h"
 #include "kernels/core/tensor.h"
+#include "kernels/core/weight_update.h"
 #include "kernels/step_gate/step_gate.h"
 
 namespace hearth::kernels {
@@ -46,35 +47,14 @@ struct MuonMomentumArgs {
   const int32_t* skip = nullptr;
 };
 
-//   master  : kF32 or kBF16 (CPU: T or kBF16), updated; BF16 rounds to nearest even, or as
-//             MuonUpdateArgs::stochastic_rounding says
-//   o       : the orthogonal factor: T, G on CUDA
-//   working : the stored master rounded to round_working (CPU: T) or A; may be the master
-struct MuonUpdateTensor {
-  TensorView master;
+//   o : the orthogonal factor: T, G on CUDA
+struct MuonUpdateTensor : UpdatedWeight {
   TensorView o;
-  TensorView working;
   double rate = 1.0;  // MuonRate of the whole matrix
-  double lr_scale = 1.0;
-  double weight_decay = 0.0;
-  float* amax = nullptr;  // optional: raised to max |working|, as AdamWTensor's
-  uint32_t index = 0;     // number of the tensor in the model, < 2^24: in the key of its randomness
-  uint64_t first_element = 0;  // the place of these elements in the tensor
 };
 
-// inputs : optional, on the tensors' device: then learning rate and the step of the randomness are
-//          its, and lr and step of the arguments are ignored
-// stochastic_rounding, seed : as AdamWArgs: the same key, so that an element's random numbers do
-//          not depend on which optimizer updates it, in which piece
-struct MuonUpdateArgs {
+struct MuonUpdateArgs : UpdateArgs {
   absl::Span<const MuonUpdateTensor> tensors;
-  double lr = 0.0;
-  int64_t step = 1;
-  const int32_t* skip = nullptr;
-  DType round_working = DType::kF32;
-  const StepInputs* inputs = nullptr;
-  bool stochastic_rounding = false;
-  uint64_t seed = 0;
 };
 
 // Errors: kInvalidArgument (counts, types, mu); kUnimplemented (types of the other device, other

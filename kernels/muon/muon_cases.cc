@@ -1,10 +1,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "common/base/status_macros.h"
 #include "kernels/harness/cases.h"
+#include "kernels/harness/optimizer_state.h"
 #include "kernels/muon/muon.h"
 
 namespace hearth::kernels::harness {
@@ -84,37 +86,6 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   return MuonUpdate(exec, update);
 }
 
-BufferSpec State(const char* name, int64_t count, DType dtype) {
-  BufferSpec spec = Statistic(name, {count}, Role::kAccumulate);
-  spec.dtype = dtype;
-  return spec;
-}
-
-// Codes of 8 bits of the first momentum and their scales, which begin as halves of integers. Codes
-// are compared bit for bit.
-void AddBlocks(const Shape& s, OpCase& c) {
-  const int64_t words = (s.first + 7) / 8;
-  const int64_t block = formats::RowOf(kCodec).block;
-  BufferSpec codes = {"buf0", {words}, Role::kAccumulate, {Fill::kConstant}, DType::kI64};
-  BufferSpec scales = {
-      "scales", {(s.first + block - 1) / block}, Role::kAccumulate, {Fill::kConstant}, DType::kU8};
-  if (!s.perf) {
-    std::vector<float> values(static_cast<size_t>(s.first));
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 2.0F;
-    }
-    std::vector<float> scale_values(static_cast<size_t>(scales.shape[0]));
-    codes.contents.assign(static_cast<size_t>(words) * 8, '\0');
-    formats::EncodeStateBlocks(kCodec, values.data(), s.first,
-                               reinterpret_cast<uint8_t*>(codes.contents.data()),
-                               scale_values.data());
-    scales.contents.assign(reinterpret_cast<const char*>(scale_values.data()),
-                           scale_values.size() * sizeof(float));
-  }
-  c.buffers.push_back(codes);
-  c.buffers.push_back(scales);
-}
-
 OpCase MakeCase(const Shape& s) {
   OpCase c{.op = "muon", .name = s.name, .perf = s.perf};
   // A skipped step must leave even the working copy alone.
@@ -122,11 +93,11 @@ OpCase MakeCase(const Shape& s) {
   StepInputs inputs;
   inputs.learning_rate = 0.02;
   inputs.step = 23;
-  c.buffers = {State("p0", s.first, s.master),
+  c.buffers = {OptimizerState("p0", s.first, s.master),
                WeightGradient("g0", {s.first}),
                {"w0", {s.first}, written},
-               State("p1", s.second, s.master),
-               State("buf1", s.second, s.momentum),
+               OptimizerState("p1", s.second, s.master),
+               OptimizerState("buf1", s.second, s.momentum),
                WeightGradient("g1", {s.second}),
                {"w1", {s.second}, written},
                {"amax", {1}, Role::kAccumulate, {Fill::kUniform, 0.0, 1.0}, DType::kU8},
@@ -134,12 +105,17 @@ OpCase MakeCase(const Shape& s) {
                {"skip", {1}, Role::kInput, {Fill::kConstant, s.skip ? 1.0 : 0.0, 0.0}, DType::kI32},
                Struct("inputs", inputs)};
   if (s.blocks) {
-    AddBlocks(s, c);
+    // Halves of integers.
+    const auto value = [](int64_t i) {
+      return static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 2.0F;
+    };
+    AddStateBlocks(kCodec, s.first, s.perf ? nullptr : std::function<float(int64_t)>(value), "buf0",
+                   "scales", c);
     // With integers and mu = 1/2 the new momentum has one rounding at most on every device, so that
     // codes are equal bit for bit.
     c.buffers[1].fill = {Fill::kIndex, -100, 100};
   } else {
-    c.buffers.push_back(State("buf0", s.first, s.momentum));
+    c.buffers.push_back(OptimizerState("buf0", s.first, s.momentum));
   }
   c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
   c.slack = s.skip ? 0.0 : 8.0;

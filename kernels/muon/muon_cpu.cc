@@ -1,9 +1,5 @@
-#include <algorithm>
-
 #include "common/base/status_macros.h"
 #include "kernels/core/cpu.h"
-#include "kernels/core/raise_amax.h"
-#include "kernels/formats/span.h"
 #include "kernels/formats/state_piece.h"
 #include "kernels/muon/muon.h"
 
@@ -12,7 +8,6 @@ namespace {
 
 constexpr char kOp[] = "muon";
 constexpr int64_t kGrain = 4096;
-static_assert(kGrain % kStatePiece == 0);
 
 template <typename T>
 HEARTH_INLINE void LookAheadImpl(T grad_scale, T mu, int64_t n, T* momentum, T* grad) {
@@ -46,21 +41,11 @@ HEARTH_SIMD void Apply(double shrink, double rate, const double* o, int64_t n, d
   ApplyImpl(shrink, rate, o, n, master);
 }
 
-// visit(begin, end) of pieces that fit on the stack, over the threads.
-template <typename Visit>
-void ForEachPiece(const Exec& exec, int64_t count, const Visit& visit) {
-  ParallelFor(exec, count, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; at += kStatePiece) {
-      visit(at, std::min(end, at + kStatePiece));
-    }
-  });
-}
-
 template <typename T>
 void MomentumOf(const Exec& exec, const MuonMomentumArgs& args, const MuonMomentumTensor& tensor) {
   const auto scale = static_cast<T>(args.grad_scale == nullptr ? 1.0F : *args.grad_scale);
   const auto mu = static_cast<T>(args.mu);
-  ForEachPiece(exec, tensor.grad.numel(), [&](int64_t begin, int64_t end) {
+  ForEachStatePiece<kGrain>(exec, tensor.grad.numel(), [&](int64_t begin, int64_t end) {
     StatePiece<T> momentum(tensor.momentum, tensor.blocks, begin, end - begin);
     LookAhead(scale, mu, end - begin, momentum.data(), tensor.grad.as<T>() + begin);
     momentum.Store();
@@ -74,27 +59,11 @@ void UpdateOf(const Exec& exec, const MuonUpdateArgs& args, const MuonUpdateTens
   const int64_t step = args.inputs == nullptr ? args.step : args.inputs->step;
   const auto shrink = static_cast<T>(1.0 - lr * tensor.weight_decay);
   const auto rate = static_cast<T>(lr * tensor.rate);
-  const RngKey key = {args.seed, RngPurpose::kStochasticRounding, static_cast<uint32_t>(step), 0,
-                      tensor.index};
-  // The CPU holds BF16 weights without masters in T.
-  const bool wide = args.round_working == DType::kBF16 && tensor.working.data == tensor.master.data;
-  ForEachPiece(exec, tensor.master.numel(), [&](int64_t begin, int64_t end) {
+  ForEachStatePiece<kGrain>(exec, tensor.master.numel(), [&](int64_t begin, int64_t end) {
     const int64_t count = end - begin;
     PlainPiece<T> master(tensor.master, begin, count);
     Apply(shrink, rate, tensor.o.as<T>() + begin, count, master.data());
-    if (args.stochastic_rounding) {
-      master.StoreStochastic(key, tensor.first_element + static_cast<uint64_t>(begin), wide);
-    } else {
-      master.Store();
-    }
-    T* working = tensor.working.as<T>() + begin;
-    if (working != master.data()) {
-      std::copy_n(master.data(), count, working);
-    }
-    RoundSpan(working, count, args.round_working);
-    if (tensor.amax != nullptr) {
-      RaiseAmax(working, count, tensor.amax);
-    }
+    StoreWeights(args, tensor, static_cast<uint32_t>(step), begin, count, master);
   });
 }
 

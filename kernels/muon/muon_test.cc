@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "kernels/core/formats.h"
+#include "tests/support/kernels/bf16_steps.h"
 
 namespace hearth::kernels {
 namespace {
@@ -107,25 +107,12 @@ std::vector<uint16_t> StepOfBf16(int64_t count, uint32_t index, uint64_t first_e
   return p;
 }
 
-TEST(MuonTest, StochasticRounding_KeepsTheMean) {
-  double sum = 0;
-  for (const uint16_t code : StepOfBf16(40000, 1, 0)) {
-    EXPECT_TRUE(DecodeBf16(code) == 1.0F || DecodeBf16(code) == 1.0F - 0x1p-8F);
-    sum += double{DecodeBf16(code)};
-  }
-  // The deviation of the mean is 2^-8 * sqrt(0.19 / 40000) = 8.5e-6.
-  EXPECT_NEAR(sum / 40000, 1.0 - 1e-3, 4.5e-5);
-}
-
-TEST(MuonTest, StochasticRounding_DependsOnTensorAndPlaceAlone) {
-  const std::vector<uint16_t> whole = StepOfBf16(3000, 1, 0);
+TEST(MuonTest, StochasticRounding_KeepsTheMean_ByTensorAndPlaceAlone) {
+  ExpectMeanIsKept(&StepOfBf16);
   // A matrix of a fused tensor may begin anywhere.
-  const std::vector<uint16_t> part = StepOfBf16(1000, 1, 2001);
-  EXPECT_TRUE(std::equal(part.begin(), part.begin() + 999, whole.begin() + 2001));
-  EXPECT_NE(StepOfBf16(3000, 2, 0), whole);
+  ExpectPlaceAlone(&StepOfBf16, 2001);
 }
 
-// A wide weight that is its own master, as the CPU holds BF16 weights without masters.
 TEST(MuonTest, WideWeights_AreRoundedAsPackedOnes) {
   std::vector<float> p(3000, 1.0F);
   std::vector<float> o(3000, 1.0F);
@@ -140,10 +127,7 @@ TEST(MuonTest, WideWeights_AreRoundedAsPackedOnes) {
   args.round_working = DType::kBF16;
   args.stochastic_rounding = true;
   ASSERT_TRUE(MuonUpdate(Exec(), args).ok());
-  const std::vector<uint16_t> packed = StepOfBf16(3000, 1, 0);
-  for (size_t i = 0; i < p.size(); ++i) {
-    EXPECT_EQ(p[i], DecodeBf16(packed[i])) << i;
-  }
+  ExpectRoundedAsPacked(p, &StepOfBf16);
 }
 
 TEST(MuonTest, BadArguments_AreRefused) {

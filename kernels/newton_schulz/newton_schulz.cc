@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/table_rows.h"
+#include "common/formats/gram_form.h"
 #include "kernels/core/cpu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/round/round.h"
@@ -32,10 +33,8 @@ DType ComputeType(Device device, DType dtype) {
   return device == Device::kCuda ? DType::kBF16 : dtype;
 }
 
-constexpr int64_t kGramAspect = 2;  // n / m above which the Gram form is taken
-
 bool IsGram(NewtonSchulzForm form, const Extents& e) {
-  return form == NewtonSchulzForm::kByShape ? e.n > kGramAspect * e.m
+  return form == NewtonSchulzForm::kByShape ? formats::TakesGramForm(e.m, e.n)
                                             : form == NewtonSchulzForm::kGram;
 }
 

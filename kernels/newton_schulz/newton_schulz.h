@@ -46,7 +46,7 @@ const NewtonSchulzRow* FindNewtonSchulz(std::string_view name);
 std::vector<std::string_view> NewtonSchulzNames();
 
 enum class NewtonSchulzForm : uint8_t {
-  kByShape,  // kGram where n > 2 m, else kPlain
+  kByShape,  // kGram where formats::TakesGramForm says so (common/formats/gram_form.h), else kPlain
   kPlain,
   kGram,
 };
@@ -58,6 +58,8 @@ enum class NewtonSchulzForm : uint8_t {
 // as many matrices as fit into kNewtonSchulzScratchBytes go into one strided-batched product.
 // A matrix of zeros stays one. Bits: as those of Gemm; they do not depend on what other matrices
 // there are on the CPU.
+//   form     : which of the two sequences of products above makes the result; their results differ
+//              by roundings. Anything but kByShape is for tests
 //   round    : CPU: X and each product are rounded to it (kBF16: what a GPU holds)
 struct NewtonSchulzArgs {
   absl::Span<const TensorView> matrices;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/formats/gram_form.h"
 #include "kernels/harness/cases.h"
 #include "kernels/newton_schulz/newton_schulz.h"
 
@@ -110,9 +111,12 @@ std::vector<TensorView> MatricesOf(const Shape& s, const Buffers& b) {
 }
 
 // The operations of a matrix's products.
-double FlopsOf(const Shape& s, double m, double n) {
+double FlopsOf(const Shape& s, int64_t rows, int64_t cols) {
   const bool squares = FindNewtonSchulz(s.row)->steps[0].c != 0.0;
-  const bool gram = s.form == kGram || (s.form == NewtonSchulzForm::kByShape && n > 2 * m);
+  const bool gram = s.form == kGram ||
+                    (s.form == NewtonSchulzForm::kByShape && formats::TakesGramForm(rows, cols));
+  const auto m = static_cast<double>(rows);
+  const auto n = static_cast<double>(cols);
   return gram ? 12.0 * m * m * n + (squares ? 22.0 : 12.0) * m * m * m
               : kNewtonSchulzSteps * (4.0 * m * m * n + (squares ? 2.0 : 0.0) * m * m * m);
 }
@@ -146,9 +150,7 @@ OpCase MakeCase(const Shape& s) {
   c.cuda_slack = kBf16Error * 0x1p24;
   c.bf16_slack = kBf16Error * 0x1p8;
   c.thread_invariant = false;
-  const auto m = static_cast<double>(std::min(s.rows, s.cols));
-  const auto n = static_cast<double>(std::max(s.rows, s.cols));
-  c.forward_flops = s.count * FlopsOf(s, m, n);
+  c.forward_flops = s.count * FlopsOf(s, std::min(s.rows, s.cols), std::max(s.rows, s.cols));
   return c;
 }
 

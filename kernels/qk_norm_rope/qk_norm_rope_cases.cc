@@ -20,6 +20,12 @@ struct Shape {
   bool cuda_only = false;
 };
 
+// What a step of hearth-112m has, timed.
+constexpr Shape PerfShape(const char* name, bool norm, bool quant = false, bool cuda_only = false) {
+  return {name, 36864, {12, 3, 64}, norm,     true, RopeScalingType::kNone,
+          2048, true,  quant,       cuda_only};
+}
+
 constexpr Shape kShapes[] = {
     {"rope_5x1x2", 5, {1, 1, 2}, false, true, RopeScalingType::kNone, 5, false},
     {"rope_gqa_66x6x2x10", 66, {6, 2, 10}, false, true, RopeScalingType::kNone, 33, false},
@@ -44,26 +50,8 @@ constexpr Shape kShapes[] = {
      true},
     {"quant_rope_35x5x1x24", 35, {5, 1, 24}, false, true, RopeScalingType::kNone, 35, false, true},
     {"perf_4096x8x4x64", 4096, {8, 4, 64}, true, true, RopeScalingType::kNone, 512, true},
-    {"perf_36864x12x3x64",
-     36864,
-     {12, 3, 64},
-     false,
-     true,
-     RopeScalingType::kNone,
-     2048,
-     true,
-     false,
-     true},
-    {"perf_norm_quant_36864x12x3x64",
-     36864,
-     {12, 3, 64},
-     true,
-     true,
-     RopeScalingType::kNone,
-     2048,
-     true,
-     true,
-     true},
+    PerfShape("perf_36864x12x3x64", false, false, true),
+    PerfShape("perf_norm_quant_36864x12x3x64", true, true, true),
 };
 
 struct BlockShape {
@@ -89,26 +77,9 @@ constexpr BlockShape kBlockShapes[] = {
     {{"blocks_mxfp8_288x3x3x64", 288, {3, 3, 64}, true, false, kNoScaling, 96, false},
      kMxfp8Blocks},
     {{"blocks_mxfp8_64x2x1x64", 64, {2, 1, 64}, false, false, kNoScaling, 64, false}, kMxfp8Blocks},
-    {{"perf_blocks_nvidia_36864x12x3x64", 36864, {12, 3, 64}, false, true, kNoScaling, 2048, true},
-     kNvidiaGradient},
-    {{"perf_blocks_norm_nvidia_36864x12x3x64",
-      36864,
-      {12, 3, 64},
-      true,
-      true,
-      kNoScaling,
-      2048,
-      true},
-     kNvidiaGradient},
-    {{"perf_blocks_norm_mxfp8_36864x12x3x64",
-      36864,
-      {12, 3, 64},
-      true,
-      true,
-      kNoScaling,
-      2048,
-      true},
-     kMxfp8Blocks},
+    {PerfShape("perf_blocks_nvidia_36864x12x3x64", false), kNvidiaGradient},
+    {PerfShape("perf_blocks_norm_nvidia_36864x12x3x64", true), kNvidiaGradient},
+    {PerfShape("perf_blocks_norm_mxfp8_36864x12x3x64", true), kMxfp8Blocks},
 };
 
 RopeConfig ConfigOf(const Shape& s) {

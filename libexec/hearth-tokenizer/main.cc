@@ -30,36 +30,31 @@ constexpr uint32_t kMaxFrame = 256u << 20;
 constexpr uint8_t kInvalidArgument = 3;
 constexpr uint8_t kInternal = 13;
 
-bool ReadFull(void* to, size_t n) {
-  char* p = static_cast<char*>(to);
+// call(p, n), which moves some of n bytes at p, until all have moved; false: an error or the end.
+template <typename Byte, typename Call>
+bool MoveAll(Byte* p, size_t n, const Call& call) {
   while (n > 0) {
-    const ssize_t got = read(STDIN_FILENO, p, n);
-    if (got < 0 && errno == EINTR) {
+    const ssize_t moved = call(p, n);
+    if (moved < 0 && errno == EINTR) {
       continue;
     }
-    if (got <= 0) {
+    if (moved <= 0) {
       return false;
     }
-    p += got;
-    n -= static_cast<size_t>(got);
+    p += moved;
+    n -= static_cast<size_t>(moved);
   }
   return true;
 }
 
+bool ReadFull(void* to, size_t n) {
+  return MoveAll(static_cast<char*>(to), n,
+                 [](char* p, size_t left) { return read(STDIN_FILENO, p, left); });
+}
+
 bool WriteFull(const void* from, size_t n) {
-  const char* p = static_cast<const char*>(from);
-  while (n > 0) {
-    const ssize_t put = write(STDOUT_FILENO, p, n);
-    if (put < 0 && errno == EINTR) {
-      continue;
-    }
-    if (put <= 0) {
-      return false;
-    }
-    p += put;
-    n -= static_cast<size_t>(put);
-  }
-  return true;
+  return MoveAll(static_cast<const char*>(from), n,
+                 [](const char* p, size_t left) { return write(STDOUT_FILENO, p, left); });
 }
 
 struct Reply {

@@ -29,9 +29,7 @@ namespace {
 constexpr double kTargetMs = 50;
 
 // Lets all agents live until `over`: their steps and heartbeats are spread over each second.
-void Live(std::vector<std::unique_ptr<PlayedAgent>>& agents,
-          double steps_per_second,
-          const std::atomic<bool>& over) {
+void Live(const PlayedAgents& agents, double steps_per_second, const std::atomic<bool>& over) {
   const absl::Duration slot =
       absl::Seconds(1.0 / steps_per_second) / static_cast<double>(agents.size());
   absl::Time due = absl::Now();
@@ -70,10 +68,7 @@ int Run(int jobs, double rate, int seconds, const std::string& data_dir) {
     return 1;
   }
   const std::string& address = (*coordinator)->listen_address();
-  std::vector<std::unique_ptr<PlayedAgent>> agents;
-  for (int i = 0; i < jobs; ++i) {
-    agents.push_back(std::make_unique<PlayedAgent>(address, i));
-  }
+  const PlayedAgents agents = PlayAgents(address, jobs);
   std::atomic<bool> over{false};
   std::thread life([&] { Live(agents, rate, over); });
   LoadUser user(address);
@@ -122,9 +117,7 @@ int Run(int jobs, double rate, int seconds, const std::string& data_dir) {
   };
   std::printf("cores busy, coordinator and workers together: %.2f\n",
               (cpu(after) - cpu(before)) / seconds);
-  for (const std::unique_ptr<PlayedAgent>& agent : agents) {
-    agent->Leave();
-  }
+  LeaveAll(agents);
   return ok ? 0 : 1;
 }
 

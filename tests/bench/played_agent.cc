@@ -216,4 +216,18 @@ void PlayedAgent::Advance() {
   StartWrite(write);
 }
 
+PlayedAgents PlayAgents(const std::string& address, int count) {
+  PlayedAgents agents;
+  for (int i = 0; i < count; ++i) {
+    agents.push_back(std::make_unique<PlayedAgent>(address, i));
+  }
+  return agents;
+}
+
+void LeaveAll(const PlayedAgents& agents) {
+  for (const std::unique_ptr<PlayedAgent>& agent : agents) {
+    agent->Leave();
+  }
+}
+
 }  // namespace hearth::coordinator

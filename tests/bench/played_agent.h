@@ -71,4 +71,10 @@ class PlayedAgent : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Coordin
   std::vector<double> acks_ms_ ABSL_GUARDED_BY(mu_);
 };
 
+using PlayedAgents = std::vector<std::unique_ptr<PlayedAgent>>;
+
+// So many workers of one coordinator, numbered from 0.
+PlayedAgents PlayAgents(const std::string& address, int count);
+void LeaveAll(const PlayedAgents& agents);
+
 }  // namespace hearth::coordinator

@@ -189,10 +189,10 @@ double CpuSeconds(pid_t pid) {
          static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-using Agents = std::vector<std::unique_ptr<PlayedAgent>>;
-
 // A step and a heartbeat a second of each agent, spread over it; `ends` jobs a second finish.
-void Live(Agents& agents, const std::atomic<double>& ends, const std::atomic<bool>& over) {
+void Live(const PlayedAgents& agents,
+          const std::atomic<double>& ends,
+          const std::atomic<bool>& over) {
   const absl::Duration slot = absl::Seconds(1) / static_cast<double>(agents.size());
   absl::Time due = absl::Now();
   double owed = 0;
@@ -233,12 +233,12 @@ void FillQueue(const std::string& address, int workers, int queued) {
   submit(queued, true);
 }
 
-int64_t Running(Agents& agents) {
+int64_t Running(const PlayedAgents& agents) {
   return std::count_if(agents.begin(), agents.end(),
                        [](const auto& agent) { return !agent->job_id().empty(); });
 }
 
-bool Measure(const Server& server, Agents& agents, int seconds) {
+bool Measure(const Server& server, const PlayedAgents& agents, int seconds) {
   LoadUser user(server.listen);
   const std::string some_job = user.Submit();
   user.Forget();
@@ -281,10 +281,7 @@ bool Measure(const Server& server, Agents& agents, int seconds) {
 
 int Run(int workers, int queued, int seconds, double ends, const Server& server) {
   RaiseFileLimit();
-  Agents agents;
-  for (int i = 0; i < workers; ++i) {
-    agents.push_back(std::make_unique<PlayedAgent>(server.listen, i));
-  }
+  const PlayedAgents agents = PlayAgents(server.listen, workers);
   std::atomic<bool> over{false};
   std::atomic<double> ends_now{0};
   std::thread life([&] { Live(agents, ends_now, over); });
@@ -300,9 +297,7 @@ int Run(int workers, int queued, int seconds, double ends, const Server& server)
   const bool ok = Measure(server, agents, seconds);
   over = true;
   life.join();
-  for (const std::unique_ptr<PlayedAgent>& agent : agents) {
-    agent->Leave();
-  }
+  LeaveAll(agents);
   return ok ? 0 : 1;
 }
 

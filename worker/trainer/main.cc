@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -62,7 +63,9 @@ void AddWriting(CLI::App& app, Options& options) {
   AddVerify(app, options.verify);
 }
 
-void AddChat(CLI::App& parent, ChatOptions& chat, int& result) {
+void AddChat(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<ChatOptions>();
+  ChatOptions& chat = *options;
   CLI::App& app = *parent.add_subcommand("chat", "talk to a checkpoint, a line a message");
   app.footer("/reset begins a new conversation, /quit or the end of the input ends.");
   app.add_option("--system", chat.system, "first message of the conversation, of the system");
@@ -72,10 +75,12 @@ void AddChat(CLI::App& parent, ChatOptions& chat, int& result) {
   app.add_option("--context", chat.context,
                  "tokens of the conversation, at most (default: 4096, or what the model learned)");
   AddWriting(app, chat);
-  app.callback([&chat, &result] { result = ChatCommand(chat); });
+  app.callback([options, &result] { result = ChatCommand(*options); });
 }
 
-void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
+void AddSample(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<SampleOptions>();
+  SampleOptions& sample = *options;
   CLI::App& app = *parent.add_subcommand("sample", "continue texts with a checkpoint");
   app.add_option("--prompt", sample.prompt, "text to continue");
   app.add_option("--prompts", sample.prompts, "file with a text to continue in each line");
@@ -88,10 +93,12 @@ void AddSample(CLI::App& parent, SampleOptions& sample, int& result) {
          "text | json: a line a text, with its tokens and their log-probabilities")
       ->check(CLI::IsMember({"text", "json"}));
   AddWriting(app, sample);
-  app.callback([&sample, &result] { result = SampleCommand(sample); });
+  app.callback([options, &result] { result = SampleCommand(*options); });
 }
 
-void AddSampleBench(CLI::App& parent, SampleBenchOptions& bench, int& result) {
+void AddSampleBench(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<SampleBenchOptions>();
+  SampleBenchOptions& bench = *options;
   CLI::App& app = *parent.add_subcommand(
       "sample-bench", "how fast a job's model writes, with random weights and prompts");
   AddJob(app, bench.job);
@@ -113,7 +120,7 @@ void AddSampleBench(CLI::App& parent, SampleBenchOptions& bench, int& result) {
          "-o,--output", [&bench](const std::string& format) { bench.json = format == "json"; },
          "text | json")
       ->check(CLI::IsMember({"text", "json"}));
-  app.callback([&bench, &result] { result = SampleBenchCommand(bench); });
+  app.callback([options, &result] { result = SampleBenchCommand(*options); });
 }
 
 // "hellaswag | arc | ...".
@@ -125,7 +132,9 @@ std::string TaskNames() {
   return names;
 }
 
-void AddEval(CLI::App& parent, EvalOptions& eval, int& result) {
+void AddEval(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<EvalOptions>();
+  EvalOptions& eval = *options;
   CLI::App& app = *parent.add_subcommand(
       "eval", "loss of a checkpoint on datasets, or its answers to the questions of a task");
   app.add_option("checkpoint", eval.checkpoint, "checkpoint or model folder")->required();
@@ -167,23 +176,27 @@ void AddEval(CLI::App& parent, EvalOptions& eval, int& result) {
       ->check(CLI::IsMember({"table", "json"}));
   AddEma(app, eval.choice);
   AddVerify(app, eval.verify);
-  app.callback([&eval, &result] { result = EvalCommand(eval); });
+  app.callback([options, &result] { result = EvalCommand(*options); });
 }
 
-void AddProbe(CLI::App& parent, ProbeOptions& probe, int& result) {
+void AddProbe(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<ProbeOptions>();
+  ProbeOptions& probe = *options;
   CLI::App& probe_app =
       *parent.add_subcommand("probe", "device, versions and what runs natively, as JSON");
   probe_app.add_option("--device", probe.device, "cpu | cuda:N (default: the first GPU, else cpu)");
-  probe_app.callback([&probe, &result] { result = ProbeCommand(probe); });
+  probe_app.callback([options, &result] { result = ProbeCommand(*options); });
   CLI::App& doctor_app =
       *parent.add_subcommand("doctor", "what is wrong with this machine, and what to do about it");
   doctor_app.add_option("--device", probe.device,
                         "cpu | cuda:N (default: the first GPU, else cpu)");
   doctor_app.add_flag("--json", probe.json, "as JSON");
-  doctor_app.callback([&probe, &result] { result = DoctorCommand(probe); });
+  doctor_app.callback([options, &result] { result = DoctorCommand(*options); });
 }
 
-void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
+void AddBench(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<BenchOptions>();
+  BenchOptions& bench = *options;
   CLI::App& bench_app = *parent.add_subcommand("bench", "speed of a job's step on random tokens");
   AddJob(bench_app, bench.job, /*required=*/false);
   bench_app.add_flag("--calibrate", bench.calibrate,
@@ -209,20 +222,22 @@ void AddBench(CLI::App& parent, BenchOptions& bench, int& result) {
       ->check(CLI::IsMember({"text", "json"}));
   bench_app.add_option("--micro-batch", bench.micro_batch, "sequences (default: the job's)");
   bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
-  bench_app.callback([&bench, &result] {
-    if (bench.calibrate) {
-      result = CalibrateCommand(bench.device);
+  bench_app.callback([options, &result] {
+    if (options->calibrate) {
+      result = CalibrateCommand(options->device);
       return;
     }
-    if (bench.job.job_file.empty()) {
+    if (options->job.job_file.empty()) {
       result = Fail(absl::InvalidArgumentError("bench: give a job file, or --calibrate"));
       return;
     }
-    result = bench.devices.empty() ? BenchCommand(bench) : ScalingBenchCommand(bench);
+    result = options->devices.empty() ? BenchCommand(*options) : ScalingBenchCommand(*options);
   });
 }
 
-void AddTune(CLI::App& parent, TuneOptions& tune, int& result) {
+void AddTune(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<TuneOptions>();
+  TuneOptions& tune = *options;
   CLI::App& app = *parent.add_subcommand(
       "tune", "time the algorithms of all matrix products of jobs, for as long as that takes");
   app.add_option("jobs", tune.jobs, "job files (YAML)")->required();
@@ -231,10 +246,12 @@ void AddTune(CLI::App& parent, TuneOptions& tune, int& result) {
   app.add_option("--output", tune.output,
                  "file that the plans are added to (default: $HEARTH_HOME/plans.txt)");
   app.add_option("--threads", tune.threads, "CPU threads (default: all)");
-  app.callback([&tune, &result] { result = TuneCommand(tune); });
+  app.callback([options, &result] { result = TuneCommand(*options); });
 }
 
-void AddCompare(CLI::App& parent, CompareOptions& compare, int& result) {
+void AddCompare(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<CompareOptions>();
+  CompareOptions& compare = *options;
   CLI::App& app = *parent.add_subcommand(
       "compare", "train a job once in each of several recipes: loss gaps, speed, memory");
   AddJob(app, compare.job);
@@ -256,10 +273,12 @@ void AddCompare(CLI::App& parent, CompareOptions& compare, int& result) {
          "text | json")
       ->check(CLI::IsMember({"text", "json"}));
   app.add_flag("-q,--quiet", compare.quiet, "no progress");
-  app.callback([&compare, &result] { result = CompareCommand(compare); });
+  app.callback([options, &result] { result = CompareCommand(*options); });
 }
 
-void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
+void AddWorker(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<WorkerRunOptions>();
+  WorkerRunOptions& worker = *options;
   CLI::App& worker_app =
       *parent.add_subcommand("worker", "one rank under hearth-worker (HEARTH_TRAINER_FD)");
   worker_app
@@ -275,10 +294,12 @@ void AddWorker(CLI::App& parent, WorkerRunOptions& worker, int& result) {
       ->allow_extra_args(false);
   worker_app.add_option("--checkpoint-root", worker.checkpoint_root,
                         "folder below which checkpoints must lie (default: anywhere)");
-  worker_app.callback([&worker, &result] { result = WorkerCommand(worker); });
+  worker_app.callback([options, &result] { result = WorkerCommand(*options); });
 }
 
-void AddWriteText(CLI::App& parent, WriteTextOptions& text, int& result) {
+void AddWriteText(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<WriteTextOptions>();
+  WriteTextOptions& text = *options;
   CLI::App& app = *parent.add_subcommand(
       "write-text", "write a text with a checkpoint; started by hearth-worker (HEARTH_TRAINER_FD)");
   app.add_option("--device", text.device, "cpu | cuda:N")->capture_default_str();
@@ -286,10 +307,10 @@ void AddWriteText(CLI::App& parent, WriteTextOptions& text, int& result) {
   app.add_option("--checkpoint-root", text.checkpoint_root,
                  "folder below which the checkpoint must lie")
       ->required();
-  app.callback([&text, &result] { result = WriteTextCommand(text); });
+  app.callback([options, &result] { result = WriteTextCommand(*options); });
 }
 
-void AddFaultPoints(CLI::App& app) {
+void AddFaultPoints(CLI::App& app, int& /*result*/) {
   const auto print = [] { std::fputs(fault::PointList().c_str(), stdout); };
   app.add_subcommand("fault-points", "places where HEARTH_FAULTS makes a program fail, for tests")
       ->callback(print);
@@ -302,67 +323,49 @@ void AddFaultPoints(CLI::App& app) {
       "the same as fault-points");
 }
 
+void AddRun(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<RunOptions>();
+  RunOptions& run = *options;
+  CLI::App& app = *parent.add_subcommand("run", "train a job in this process, without daemons");
+  AddJob(app, run.job);
+  app.add_option("--device", run.device, "cpu | cuda:N (default: the job's resources.device)");
+  app.add_option("--out", run.out, "folder for metrics.jsonl and checkpoints/ (default runs/NAME)");
+  app.add_option("--resume", run.resume, "checkpoint folder, or a folder of checkpoints");
+  app.add_option("--threads", run.threads, "CPU threads (default: all)");
+  app.add_option("--dump-gradients", run.dump_gradients,
+                 "folder for the first step's gradients, as safetensors");
+  app.add_flag("-q,--quiet", run.quiet, "no line per step");
+  AddVerify(app, run.verify);
+  app.callback([options, &result] { result = RunCommand(*options); });
+}
+
+void AddPlan(CLI::App& parent, int& result) {
+  const auto options = std::make_shared<PlanOptions>();
+  PlanOptions& plan = *options;
+  CLI::App& app = *parent.add_subcommand("plan", "print the memory plan of a job");
+  AddJob(app, plan.job);
+  app.add_flag("-v,--verbose", plan.verbose, "every buffer");
+  app.add_option("--memory-bytes", plan.memory_bytes,
+                 "memory of the device that the job is planned for (default: this machine's)");
+  app.add_option("--threads", plan.threads, "CPU threads")->capture_default_str();
+  app.callback([options, &result] { result = PlanCommand(*options); });
+}
+
+// In the order of the help. Each subcommand keeps its options in its callback, and leaves the exit
+// status in `result`.
+using AddCommand = void (*)(CLI::App& app, int& result);
+constexpr AddCommand kCommands[] = {
+    &AddRun,    &AddWorker,      &AddWriteText, &AddPlan, &AddEval,    &AddFaultPoints, &AddChat,
+    &AddSample, &AddSampleBench, &AddBench,     &AddTune, &AddCompare, &AddProbe};
+
 int Main(int argc, char** argv) {
   CLI::App app("Hearth's training engine: one rank.");
   app.set_version_flag("--version", VersionString());
   app.require_subcommand(1);
   int result = 0;
-
-  RunOptions run;
-  CLI::App& run_app = *app.add_subcommand("run", "train a job in this process, without daemons");
-  AddJob(run_app, run.job);
-  run_app.add_option("--device", run.device, "cpu | cuda:N (default: the job's resources.device)");
-  run_app.add_option("--out", run.out,
-                     "folder for metrics.jsonl and checkpoints/ (default runs/NAME)");
-  run_app.add_option("--resume", run.resume, "checkpoint folder, or a folder of checkpoints");
-  run_app.add_option("--threads", run.threads, "CPU threads (default: all)");
-  run_app.add_option("--dump-gradients", run.dump_gradients,
-                     "folder for the first step's gradients, as safetensors");
-  run_app.add_flag("-q,--quiet", run.quiet, "no line per step");
-  AddVerify(run_app, run.verify);
-  run_app.callback([&] { result = RunCommand(run); });
-
-  WorkerRunOptions worker;
-  AddWorker(app, worker, result);
-
-  WriteTextOptions write_text;
-  AddWriteText(app, write_text, result);
-
-  PlanOptions plan;
-  CLI::App& plan_app = *app.add_subcommand("plan", "print the memory plan of a job");
-  AddJob(plan_app, plan.job);
-  plan_app.add_flag("-v,--verbose", plan.verbose, "every buffer");
-  plan_app.add_option("--memory-bytes", plan.memory_bytes,
-                      "memory of the device that the job is planned for (default: this machine's)");
-  plan_app.add_option("--threads", plan.threads, "CPU threads")->capture_default_str();
-  plan_app.callback([&] { result = PlanCommand(plan); });
-
-  EvalOptions eval;
-  AddEval(app, eval, result);
-
-  AddFaultPoints(app);
-
-  ChatOptions chat;
-  AddChat(app, chat, result);
-
-  SampleOptions sample;
-  AddSample(app, sample, result);
-
-  SampleBenchOptions sample_bench;
-  AddSampleBench(app, sample_bench, result);
-
-  BenchOptions bench;
-  AddBench(app, bench, result);
-
-  TuneOptions tune;
-  AddTune(app, tune, result);
-
-  CompareOptions compare;
-  AddCompare(app, compare, result);
-
-  ProbeOptions probe;
-  AddProbe(app, probe, result);
-
+  for (const AddCommand add : kCommands) {
+    add(app, result);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -12,6 +12,8 @@ TEST(PositionLimitTest, LearnedPositions_HaveTheRowsOfTheirTable) {
   EXPECT_EQ(PositionLimit(model), std::nullopt) << "the spec does not say";
   model.set_max_position(1024);
   EXPECT_EQ(PositionLimit(model), 1024);
+  EXPECT_EQ(WithinPositions(model, 1024), 1024);
+  EXPECT_EQ(WithinPositions(model, 1025), 1024);
 }
 
 TEST(PositionLimitTest, OtherPositions_HaveNone) {
@@ -21,6 +23,7 @@ TEST(PositionLimitTest, OtherPositions_HaveNone) {
     model.set_position(position);
     EXPECT_FALSE(LearnsPositions(model)) << position;
     EXPECT_EQ(PositionLimit(model), std::nullopt) << position;
+    EXPECT_EQ(WithinPositions(model, 4096), 4096) << position;
   }
 }
 

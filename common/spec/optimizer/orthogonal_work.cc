@@ -3,14 +3,16 @@
 #include <algorithm>
 
 #include "common/base/table_rows.h"
+#include "common/formats/gram_form.h"
 #include "common/spec/optimizer/optimizer_table.h"
 
 namespace hearth::spec {
 namespace {
 
+using formats::TakesGramForm;
+
 constexpr int64_t kSteps = 5;
-constexpr int64_t kGramAspect = 2;  // n / m above which matrices take the Gram form
-constexpr int64_t kPairs = 2;       // of steps that share products in it; one step is left
+constexpr int64_t kPairs = 2;  // of steps that share products in it; one step is left
 constexpr int64_t kMostScratchBytes = int64_t{96} << 20;  // of a batch, if several matrices fit
 constexpr int64_t kMostMatrices = 64;                     // in a batch
 constexpr int64_t kNormBytes = int64_t{256} * 4;          // partial sums of a matrix
@@ -43,10 +45,6 @@ bool IsOrthogonalised(const Parameter& parameter) {
     }
   }
   return false;
-}
-
-bool TakesGramForm(int64_t m, int64_t n) {
-  return n > kGramAspect * m;
 }
 
 int OrthogonalCopies(int64_t m, int64_t n) {

@@ -15,9 +15,6 @@ namespace hearth::spec {
 // Whether the parameter's update is an orthogonal matrix: it has a state of StateKind::kMomentum.
 bool IsOrthogonalised(const Parameter& parameter);
 
-// Whether matrices of m x n, m <= n, take the Gram form, whose steps share products.
-bool TakesGramForm(int64_t m, int64_t n);
-
 // Kernels of a batch beside the products: norm, copies to and from the scratch, both ways to lie,
 // and of the Gram form the diagonals.
 int OrthogonalCopies(int64_t m, int64_t n);

@@ -35,6 +35,14 @@ Reply Submit(Harness& h, const std::string& name, const v1::StartSpec& start) {
   return *h.Do(create).reply;
 }
 
+// One worker comes, and of two queued jobs takes the one that waited.
+void ExpectLateBehindWaiting(Harness& h) {
+  h.Connect("a");
+  h.Pass(absl::Seconds(1), {"a"});
+  EXPECT_EQ(h.State("waiting"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.State("late"), v1::JOB_STATE_QUEUED);
+}
+
 Reply ResumeWith(Harness& h, const std::string& name, const v1::StartSpec& start) {
   ResumeJob resume;
   resume.job_id = name;
@@ -116,10 +124,7 @@ TEST(NotBefore, JobThatIsLetGo_StandsBehindThoseThatWaited) {
   h.Pass(absl::Seconds(1));
   Jump(h, absl::Minutes(2));
   h.Tick();
-  h.Connect("a");
-  h.Pass(absl::Seconds(1), {"a"});
-  EXPECT_EQ(h.State("waiting"), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(h.State("late"), v1::JOB_STATE_QUEUED);
+  ExpectLateBehindWaiting(h);
 }
 
 TEST(After, FirstSucceeds_StartsTheOther) {
@@ -280,10 +285,7 @@ TEST(Resume, WithoutTheStartThatHeldIt_StandsBehindThoseThatWaited) {
   resume.spec = h.Job("late").spec();
   resume.spec->clear_start();
   ASSERT_TRUE(h.Do(resume).reply->status.ok());
-  h.Connect("a");
-  h.Pass(absl::Seconds(1), {"a"});
-  EXPECT_EQ(h.State("waiting"), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(h.State("late"), v1::JOB_STATE_QUEUED);
+  ExpectLateBehindWaiting(h);
 }
 
 TEST(Resume, CancelledBecauseOfItsFirst_WaitsForItAgainOnceThatLives) {

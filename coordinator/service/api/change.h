@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "coordinator/core/core.h"
-#include "coordinator/service/api/finish.h"
 #include "coordinator/service/api/service_parts.h"
+#include "coordinator/service/api/unary_call.h"
 #include "coordinator/service/identity/gate.h"
 #include "coordinator/service/loop/loop.h"
 
@@ -70,3 +70,10 @@ grpc::ServerUnaryReactor* Change(const ServiceParts& parts,
 }
 
 }  // namespace hearth::coordinator
+
+// The method of a service, which has `parts_`, for an RPC that is a `Change`:
+//   HEARTH_CHANGE(CancelJob, Job)
+#define HEARTH_CHANGE(Name, Response)                   \
+  HEARTH_UNARY(Name, Response) override {               \
+    return Change(parts_, context, *request, response); \
+  }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "coordinator/service/api/finish.h"
+#include "coordinator/service/api/unary_call.h"
 #include "hearth/v1/coordinator.grpc.pb.h"
 
 namespace hearth::coordinator {
@@ -26,9 +26,7 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
  public:
   explicit CoordinatorServiceImpl(const ServiceParts& parts) : parts_(parts) {}
 
-  grpc::ServerUnaryReactor* MakeBackup(grpc::CallbackServerContext* context,
-                                       const v1::MakeBackupRequest* request,
-                                       v1::MakeBackupResponse* response) override {
+  HEARTH_UNARY(MakeBackup, MakeBackupResponse) override {
     const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
     if (!caller.ok()) {
       return FinishNow(context, caller.status());

@@ -20,7 +20,7 @@
 #include "common/spec/rules/rules.h"
 #include "common/time/clock.h"
 #include "coordinator/service/api/change.h"
-#include "coordinator/service/api/finish.h"
+#include "coordinator/service/api/unary_call.h"
 #include "coordinator/service/checks/limits.h"
 #include "coordinator/service/streams/download_stream.h"
 #include "coordinator/service/streams/job_streams.h"
@@ -81,94 +81,41 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   JobServiceImpl(const ServiceParts& parts, v1::GetVersionResponse version)
       : parts_(parts), version_(std::move(version)) {}
 
-  grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context,
-                                      const v1::CreateJobRequest* request,
-                                      v1::Job* response) override;
-  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
-                                   const v1::GetJobRequest* request,
-                                   v1::Job* response) override;
-  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
-                                     const v1::ListJobsRequest* request,
-                                     v1::ListJobsResponse* response) override;
-  grpc::ServerUnaryReactor* UpdateJob(grpc::CallbackServerContext* context,
-                                      const v1::UpdateJobRequest* request,
-                                      v1::Job* response) override;
-  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
-                                      const v1::CancelJobRequest* request,
-                                      v1::Job* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* PauseJob(grpc::CallbackServerContext* context,
-                                     const v1::PauseJobRequest* request,
-                                     v1::Job* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* AddNote(grpc::CallbackServerContext* context,
-                                    const v1::AddNoteRequest* request,
-                                    v1::Job* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* ResumeJob(grpc::CallbackServerContext* context,
-                                      const v1::ResumeJobRequest* request,
-                                      v1::Job* response) override;
-  grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context,
-                                      const v1::DeleteJobRequest* request,
-                                      v1::DeleteJobResponse* response) override {
-    return Change(parts_, context, *request, response);
-  }
+  HEARTH_UNARY(CreateJob, Job) override;
+  HEARTH_UNARY(GetJob, Job) override;
+  HEARTH_UNARY(ListJobs, ListJobsResponse) override;
+  HEARTH_UNARY(UpdateJob, Job) override;
+  HEARTH_CHANGE(CancelJob, Job)
+  HEARTH_CHANGE(PauseJob, Job)
+  HEARTH_CHANGE(AddNote, Job)
+  HEARTH_UNARY(ResumeJob, Job) override;
+  HEARTH_CHANGE(DeleteJob, DeleteJobResponse)
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
       grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) override;
   grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StreamMetrics(
       grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) override;
   grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamLogs(
       grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) override;
-  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
-                                       const v1::ListEventsRequest* request,
-                                       v1::ListEventsResponse* response) override;
-  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
-                                            const v1::ListCheckpointsRequest* request,
-                                            v1::ListCheckpointsResponse* response) override;
-  grpc::ServerUnaryReactor* GetCheckpoint(grpc::CallbackServerContext* context,
-                                          const v1::GetCheckpointRequest* request,
-                                          v1::Checkpoint* response) override;
-  grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
-                                             const v1::DeleteCheckpointRequest* request,
-                                             v1::DeleteCheckpointResponse* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* PruneCheckpoints(grpc::CallbackServerContext* context,
-                                             const v1::PruneCheckpointsRequest* request,
-                                             v1::PruneCheckpointsResponse* response) override {
-    return Change(parts_, context, *request, response);
-  }
+  HEARTH_UNARY(ListEvents, ListEventsResponse) override;
+  HEARTH_UNARY(ListCheckpoints, ListCheckpointsResponse) override;
+  HEARTH_UNARY(GetCheckpoint, Checkpoint) override;
+  HEARTH_CHANGE(DeleteCheckpoint, DeleteCheckpointResponse)
+  HEARTH_CHANGE(PruneCheckpoints, PruneCheckpointsResponse)
   grpc::ServerWriteReactor<v1::DownloadCheckpointResponse>* DownloadCheckpoint(
       grpc::CallbackServerContext* context, const v1::DownloadCheckpointRequest* request) override {
     return Open(context, *request,
                 std::make_shared<DownloadReactor>(parts_.executor, parts_.loop, parts_.inspector,
                                                   downloads_, *request));
   }
-  grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
-                                       const v1::GetVersionRequest* request,
-                                       v1::GetVersionResponse* response) override;
+  HEARTH_UNARY(GetVersion, GetVersionResponse) override;
 
  private:
-  // A call that only reads: finishes with what `read` says once the gate lets it in.
-  template <typename Request, typename Read>
-  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
-                                   const Request& request,
-                                   const Read& read) const {
-    absl::Status status = parts_.gate.Admit(*context, request).status();
-    if (status.ok()) {
-      status = read();
-    }
-    return FinishNow(context, status);
-  }
-  // ... about one job, which `read` is given.
+  // Answer() about one job, which `read` is given.
   template <typename Request, typename Read>
   grpc::ServerUnaryReactor* AnswerOf(grpc::CallbackServerContext* context,
                                      const Request& request,
                                      const Read& read) const {
-    return Answer(context, request, [&]() -> absl::Status {
+    return Answer(parts_, context, request, [&]() -> absl::Status {
       const JobPtr job = parts_.view.FindJob(request.job_id());
       return job == nullptr ? rpc::NotFoundError("job", request.job_id()) : read(*job);
     });
@@ -220,9 +167,7 @@ absl::Status JobServiceImpl::ExplainConflict(const absl::Status& status,
                         "JOB_EXISTS", {{"job_id", job_id}, {"differences", what}});
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext* context,
-                                                    const v1::CreateJobRequest* request,
-                                                    v1::Job* response) {
+HEARTH_UNARY_OF(JobServiceImpl, CreateJob, Job) {
   const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
@@ -267,18 +212,14 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
   return reactor;
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
-                                                 const v1::GetJobRequest* request,
-                                                 v1::Job* response) {
+HEARTH_UNARY_OF(JobServiceImpl, GetJob, Job) {
   return AnswerOf(context, *request, [response](const v1::JobRecord& job) {
     *response = job.job();
     return absl::OkStatus();
   });
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* context,
-                                                   const v1::ListJobsRequest* request,
-                                                   v1::ListJobsResponse* response) {
+HEARTH_UNARY_OF(JobServiceImpl, ListJobs, ListJobsResponse) {
   const auto list = [&]() -> absl::Status {
     if (request->page_size() < 0) {
       return absl::InvalidArgumentError("page_size is negative");
@@ -300,7 +241,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* 
     response->set_next_page_token(std::move(page.next_token));
     return absl::OkStatus();
   };
-  return Answer(context, *request, [&list]() -> absl::Status {
+  return Answer(parts_, context, *request, [&list]() -> absl::Status {
     const absl::Status status = list();
     if (!status.ok() && rpc::ErrorReason(status).empty()) {
       return rpc::MakeError(status.code(), std::string(status.message()), "BAD_LIST_REQUEST");
@@ -309,9 +250,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* 
   });
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::UpdateJob(grpc::CallbackServerContext* context,
-                                                    const v1::UpdateJobRequest* request,
-                                                    v1::Job* response) {
+HEARTH_UNARY_OF(JobServiceImpl, UpdateJob, Job) {
   const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
@@ -353,9 +292,7 @@ absl::Status JobServiceImpl::MakeResume(const v1::ResumeJobRequest& request,
   return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext* context,
-                                                    const v1::ResumeJobRequest* request,
-                                                    v1::Job* response) {
+HEARTH_UNARY_OF(JobServiceImpl, ResumeJob, Job) {
   const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());
@@ -407,10 +344,8 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(
               std::make_shared<LogsReactor>(parts_.executor, parts_.view, parts_.store, *request));
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::ListEvents(grpc::CallbackServerContext* context,
-                                                     const v1::ListEventsRequest* request,
-                                                     v1::ListEventsResponse* response) {
-  return Answer(context, *request, [&]() -> absl::Status {
+HEARTH_UNARY_OF(JobServiceImpl, ListEvents, ListEventsResponse) {
+  return Answer(parts_, context, *request, [&]() -> absl::Status {
     const View::Changes changes = parts_.view.ChangesSince(request->job_id(), request->cursor());
     if (changes.job == nullptr) {
       return rpc::NotFoundError("job", request->job_id());
@@ -428,18 +363,14 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListEvents(grpc::CallbackServerContext
   });
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(grpc::CallbackServerContext* context,
-                                                          const v1::ListCheckpointsRequest* request,
-                                                          v1::ListCheckpointsResponse* response) {
+HEARTH_UNARY_OF(JobServiceImpl, ListCheckpoints, ListCheckpointsResponse) {
   return AnswerOf(context, *request, [response](const v1::JobRecord& job) {
     *response->mutable_checkpoints() = job.checkpoints();
     return absl::OkStatus();
   });
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::GetCheckpoint(grpc::CallbackServerContext* context,
-                                                        const v1::GetCheckpointRequest* request,
-                                                        v1::Checkpoint* response) {
+HEARTH_UNARY_OF(JobServiceImpl, GetCheckpoint, Checkpoint) {
   return AnswerOf(context, *request, [request, response](const v1::JobRecord& job) {
     for (const v1::Checkpoint& checkpoint : job.checkpoints()) {  // newest first
       if (request->step() == 0 || checkpoint.step() == request->step()) {
@@ -451,23 +382,19 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetCheckpoint(grpc::CallbackServerCont
   });
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::GetVersion(grpc::CallbackServerContext* context,
-                                                     const v1::GetVersionRequest* request,
-                                                     v1::GetVersionResponse* response) {
-  const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
-  if (!caller.ok()) {
-    return FinishNow(context, caller.status());
-  }
-  *response = version_;
-  const absl::Time now = Clock::Real().Now();
-  response->mutable_time()->set_seconds(absl::ToUnixSeconds(now));
-  response->mutable_time()->set_nanos(
-      static_cast<int32_t>(absl::ToUnixNanos(now) - absl::ToUnixSeconds(now) * 1'000'000'000));
-  if (const auto space = ReadDiskSpace(version_.data_dir()); space.ok()) {
-    response->set_data_free_bytes(space->free_bytes);
-  }
-  response->set_isolated(parts_.metrics.isolated());
-  return FinishNow(context, absl::OkStatus());
+HEARTH_UNARY_OF(JobServiceImpl, GetVersion, GetVersionResponse) {
+  return Answer(parts_, context, *request, [&] {
+    *response = version_;
+    const absl::Time now = Clock::Real().Now();
+    response->mutable_time()->set_seconds(absl::ToUnixSeconds(now));
+    response->mutable_time()->set_nanos(
+        static_cast<int32_t>(absl::ToUnixNanos(now) - absl::ToUnixSeconds(now) * 1'000'000'000));
+    if (const auto space = ReadDiskSpace(version_.data_dir()); space.ok()) {
+      response->set_data_free_bytes(space->free_bytes);
+    }
+    response->set_isolated(parts_.metrics.isolated());
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace

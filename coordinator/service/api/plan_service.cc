@@ -13,7 +13,7 @@
 #include "common/spec/feasibility/plan_messages.h"
 #include "common/spec/gpus/gpus.h"
 #include "coordinator/core/transitions.h"
-#include "coordinator/service/api/finish.h"
+#include "coordinator/service/api/unary_call.h"
 #include "coordinator/service/identity/call_table.h"
 #include "hearth/v1/plan.grpc.pb.h"
 
@@ -74,9 +74,7 @@ class PlanServiceImpl final : public v1::PlanService::CallbackService {
  public:
   explicit PlanServiceImpl(const ServiceParts& parts) : parts_(parts) {}
 
-  grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context,
-                                    const v1::PlanJobRequest* request,
-                                    v1::PlanJobResponse* response) override {
+  HEARTH_UNARY(PlanJob, PlanJobResponse) override {
     const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
     if (!caller.ok()) {
       return FinishNow(context, caller.status());
@@ -122,10 +120,8 @@ class PlanServiceImpl final : public v1::PlanService::CallbackService {
     return reactor;
   }
 
-  grpc::ServerUnaryReactor* GetJobPlan(grpc::CallbackServerContext* context,
-                                       const v1::GetJobPlanRequest* request,
-                                       v1::JobPlan* response) override {
-    return Answer(context, *request, [&]() -> absl::Status {
+  HEARTH_UNARY(GetJobPlan, JobPlan) override {
+    return Answer(parts_, context, *request, [&]() -> absl::Status {
       const JobPtr job = parts_.view.FindJob(request->job_id());
       if (job == nullptr || !job->has_plan()) {
         return rpc::NotFoundError(job == nullptr ? "job" : "plan of job", request->job_id());
@@ -135,10 +131,8 @@ class PlanServiceImpl final : public v1::PlanService::CallbackService {
     });
   }
 
-  grpc::ServerUnaryReactor* ListJobPlans(grpc::CallbackServerContext* context,
-                                         const v1::ListJobPlansRequest* request,
-                                         v1::ListJobPlansResponse* response) override {
-    return Answer(context, *request, [&]() -> absl::Status {
+  HEARTH_UNARY(ListJobPlans, ListJobPlansResponse) override {
+    return Answer(parts_, context, *request, [&]() -> absl::Status {
       std::string gpu;
       if (!request->gpu().empty()) {
         const absl::StatusOr<const spec::GpuRow*> row = spec::GpuByName(request->gpu());
@@ -155,15 +149,6 @@ class PlanServiceImpl final : public v1::PlanService::CallbackService {
   }
 
  private:
-  // Finishes with what `read` says once the gate lets the call in.
-  template <typename Request, typename Read>
-  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
-                                   const Request& request,
-                                   const Read& read) {
-    const absl::Status admitted = parts_.gate.Admit(*context, request).status();
-    return FinishNow(context, admitted.ok() ? read() : admitted);
-  }
-
   const ServiceParts parts_;
   std::atomic<int> judged_ = 0;  // that are being judged
 };

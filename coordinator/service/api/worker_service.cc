@@ -7,7 +7,7 @@
 
 #include "coordinator/service/agents/agent_stream.h"
 #include "coordinator/service/api/change.h"
-#include "coordinator/service/api/finish.h"
+#include "coordinator/service/api/unary_call.h"
 #include "coordinator/service/checks/limits.h"
 #include "hearth/v1/agent.grpc.pb.h"
 #include "hearth/v1/worker.grpc.pb.h"
@@ -22,37 +22,13 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
  public:
   explicit WorkerServiceImpl(const ServiceParts& parts) : parts_(parts) {}
 
-  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
-                                        const v1::ListWorkersRequest* request,
-                                        v1::ListWorkersResponse* response) override;
-  grpc::ServerUnaryReactor* GetWorker(grpc::CallbackServerContext* context,
-                                      const v1::GetWorkerRequest* request,
-                                      v1::Worker* response) override;
-  grpc::ServerUnaryReactor* CordonWorker(grpc::CallbackServerContext* context,
-                                         const v1::CordonWorkerRequest* request,
-                                         v1::Worker* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* UncordonWorker(grpc::CallbackServerContext* context,
-                                           const v1::UncordonWorkerRequest* request,
-                                           v1::Worker* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* DrainWorker(grpc::CallbackServerContext* context,
-                                        const v1::DrainWorkerRequest* request,
-                                        v1::Worker* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* DeleteWorker(grpc::CallbackServerContext* context,
-                                         const v1::DeleteWorkerRequest* request,
-                                         v1::DeleteWorkerResponse* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* DeclareLost(grpc::CallbackServerContext* context,
-                                        const v1::DeclareLostRequest* request,
-                                        v1::DeclareLostResponse* response) override {
-    return Change(parts_, context, *request, response);
-  }
+  HEARTH_UNARY(ListWorkers, ListWorkersResponse) override;
+  HEARTH_UNARY(GetWorker, Worker) override;
+  HEARTH_CHANGE(CordonWorker, Worker)
+  HEARTH_CHANGE(UncordonWorker, Worker)
+  HEARTH_CHANGE(DrainWorker, Worker)
+  HEARTH_CHANGE(DeleteWorker, DeleteWorkerResponse)
+  HEARTH_CHANGE(DeclareLost, DeclareLostResponse)
 
  private:
   const ServiceParts parts_;
@@ -75,53 +51,41 @@ class AgentServiceImpl final : public v1::AgentService::CallbackService {
   std::atomic<uint64_t> next_connection_{1};
 };
 
-grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerContext* context,
-                                                         const v1::ListWorkersRequest* request,
-                                                         v1::ListWorkersResponse* response) {
-  if (const absl::Status allowed = parts_.gate.Admit(*context, *request).status(); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (request->page_size() < 0) {
-    reactor->Finish(rpc::ToGrpc(rpc::MakeError(absl::StatusCode::kInvalidArgument,
-                                               "page_size is negative", "BAD_LIST_REQUEST")));
-    return reactor;
-  }
-  const size_t size = request->page_size() == 0
-                          ? kDefaultPageSize
-                          : std::min(static_cast<size_t>(request->page_size()), kMaxPageSize);
-  // Ordered by id; the token is the last id of the page before.
-  int64_t bytes = 0;
-  for (const WorkerPtr& worker : parts_.view.Workers()) {
-    if (worker->worker_id() <= request->page_token()) {
-      continue;
+HEARTH_UNARY_OF(WorkerServiceImpl, ListWorkers, ListWorkersResponse) {
+  return Answer(parts_, context, *request, [&]() -> absl::Status {
+    if (request->page_size() < 0) {
+      return rpc::MakeError(absl::StatusCode::kInvalidArgument, "page_size is negative",
+                            "BAD_LIST_REQUEST");
     }
-    if (static_cast<size_t>(response->workers_size()) == size || bytes >= kPageBytes) {
-      response->set_next_page_token(response->workers(response->workers_size() - 1).worker_id());
-      break;
+    const size_t size = request->page_size() == 0
+                            ? kDefaultPageSize
+                            : std::min(static_cast<size_t>(request->page_size()), kMaxPageSize);
+    // Ordered by id; the token is the last id of the page before.
+    int64_t bytes = 0;
+    for (const WorkerPtr& worker : parts_.view.Workers()) {
+      if (worker->worker_id() <= request->page_token()) {
+        continue;
+      }
+      if (static_cast<size_t>(response->workers_size()) == size || bytes >= kPageBytes) {
+        response->set_next_page_token(response->workers(response->workers_size() - 1).worker_id());
+        break;
+      }
+      v1::Worker& entry = *response->add_workers() = ListEntry(*worker);
+      bytes += static_cast<int64_t>(entry.ByteSizeLong());
     }
-    v1::Worker& entry = *response->add_workers() = ListEntry(*worker);
-    bytes += static_cast<int64_t>(entry.ByteSizeLong());
-  }
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+    return absl::OkStatus();
+  });
 }
 
-grpc::ServerUnaryReactor* WorkerServiceImpl::GetWorker(grpc::CallbackServerContext* context,
-                                                       const v1::GetWorkerRequest* request,
-                                                       v1::Worker* response) {
-  if (const absl::Status allowed = parts_.gate.Admit(*context, *request).status(); !allowed.ok()) {
-    return FinishNow(context, allowed);
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const WorkerPtr worker = parts_.view.FindWorker(request->worker_id());
-  if (worker == nullptr) {
-    reactor->Finish(rpc::ToGrpc(rpc::NotFoundError("worker", request->worker_id())));
-    return reactor;
-  }
-  *response = *worker;
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+HEARTH_UNARY_OF(WorkerServiceImpl, GetWorker, Worker) {
+  return Answer(parts_, context, *request, [&]() -> absl::Status {
+    const WorkerPtr worker = parts_.view.FindWorker(request->worker_id());
+    if (worker == nullptr) {
+      return rpc::NotFoundError("worker", request->worker_id());
+    }
+    *response = *worker;
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "common/base/ids.h"
 #include "common/io/sha256.h"
 #include "coordinator/service/api/change.h"
-#include "coordinator/service/api/finish.h"
+#include "coordinator/service/api/unary_call.h"
 #include "hearth/v1/identity.grpc.pb.h"
 
 namespace hearth::coordinator {
@@ -22,51 +22,35 @@ class IdentityServiceImpl final : public v1::IdentityService::CallbackService {
  public:
   explicit IdentityServiceImpl(const ServiceParts& parts) : parts_(parts) {}
 
-  grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context,
-                                        const v1::CreateTokenRequest* request,
-                                        v1::CreateTokenResponse* response) override;
-  grpc::ServerUnaryReactor* ListTokens(grpc::CallbackServerContext* context,
-                                       const v1::ListTokensRequest* request,
-                                       v1::ListTokensResponse* response) override {
-    const absl::Status allowed = parts_.gate.Admit(*context, *request).status();
-    if (allowed.ok()) {
+  HEARTH_UNARY(CreateToken, CreateTokenResponse) override;
+  HEARTH_UNARY(ListTokens, ListTokensResponse) override {
+    return Answer(parts_, context, *request, [&] {
       for (const TokenPtr& token : parts_.view.identity().All()) {
         *response->add_tokens() = *token;
       }
-    }
-    return FinishNow(context, allowed);
+      return absl::OkStatus();
+    });
   }
-  grpc::ServerUnaryReactor* RevokeToken(grpc::CallbackServerContext* context,
-                                        const v1::RevokeTokenRequest* request,
-                                        v1::Token* response) override {
-    return Change(parts_, context, *request, response);
-  }
-  grpc::ServerUnaryReactor* WhoAmI(grpc::CallbackServerContext* context,
-                                   const v1::WhoAmIRequest* request,
-                                   v1::Caller* response) override {
+  HEARTH_CHANGE(RevokeToken, Token)
+  HEARTH_UNARY(WhoAmI, Caller) override {
     absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
     if (caller.ok()) {
       *response = std::move(caller->caller);
     }
     return FinishNow(context, caller.status());
   }
-  grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
-                                      const v1::ListAuditRequest* request,
-                                      v1::ListAuditResponse* response) override {
-    const absl::Status allowed = parts_.gate.Admit(*context, *request).status();
-    if (allowed.ok()) {
+  HEARTH_UNARY(ListAudit, ListAuditResponse) override {
+    return Answer(parts_, context, *request, [&] {
       *response = parts_.view.identity().Audit(*request);
-    }
-    return FinishNow(context, allowed);
+      return absl::OkStatus();
+    });
   }
 
  private:
   const ServiceParts parts_;
 };
 
-grpc::ServerUnaryReactor* IdentityServiceImpl::CreateToken(grpc::CallbackServerContext* context,
-                                                           const v1::CreateTokenRequest* request,
-                                                           v1::CreateTokenResponse* response) {
+HEARTH_UNARY_OF(IdentityServiceImpl, CreateToken, CreateTokenResponse) {
   const absl::StatusOr<Admitted> caller = parts_.gate.Admit(*context, *request);
   if (!caller.ok()) {
     return FinishNow(context, caller.status());

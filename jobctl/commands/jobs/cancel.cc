@@ -11,7 +11,7 @@ Action SetupCancel(CLI::App& app) {
   auto targets = std::make_shared<JobTargets>();
   auto now = std::make_shared<bool>(false);
   AddJobs(app, targets->job_ids);
-  AddRequestId(app, *targets);
+  AddRequestId(app, targets->request_id);
   app.add_flag("--now", *now, "Kill at once, without a checkpoint");
   return [targets, now](Context& context) {
     v1::CancelJobRequest request;

@@ -11,8 +11,8 @@ void AddJobs(CLI::App& app, std::vector<std::string>& job_ids) {
   app.add_option("job", job_ids, "Job ids, or unambiguous beginnings of ids")->required();
 }
 
-void AddRequestId(CLI::App& app, JobTargets& targets) {
-  app.add_option("--request-id", targets.request_id,
+void AddRequestId(CLI::App& app, std::string& request_id) {
+  app.add_option("--request-id", request_id,
                  "UUID that makes repeating this command harmless (default: a new one)");
 }
 

@@ -26,7 +26,21 @@ struct JobTargets {
 
 // The required argument JOB..., and --request-id for calls that have one.
 void AddJobs(CLI::App& app, std::vector<std::string>& job_ids);
-void AddRequestId(CLI::App& app, JobTargets& targets);
+void AddRequestId(CLI::App& app, std::string& request_id);
+
+// Sends a request that a repeat under the same id does not repeat: under `request_id`, or a new one
+// where that is empty, chosen before the call. Errors say how to repeat it (SafeToRetry).
+template <typename Request>
+absl::StatusOr<v1::Job> CallWithId(Client& client,
+                                   const std::string& request_id,
+                                   Request& request) {
+  request.set_request_id(request_id.empty() ? RandomUuid() : request_id);
+  absl::StatusOr<v1::Job> job = client.Call<v1::Job>(request);
+  if (!job.ok()) {
+    return SafeToRetry(job.status(), request.request_id());
+  }
+  return job;
+}
 
 // Calls `change` with each id, in order. With one id its error is the result. With several, each
 // error is told and the others go on; the result is then kExitError. A caller that the coordinator
@@ -48,11 +62,10 @@ absl::StatusOr<int> ChangeJobs(Context& context,
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   return ForEachJob(targets.job_ids, [&](const std::string& job_id) {
     request.set_job_id(job_id);
-    request.set_request_id(targets.request_id.empty() ? RandomUuid() : targets.request_id);
-    const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
+    const absl::StatusOr<v1::Job> job = CallWithId(*client, targets.request_id, request);
     return job.ok() ? PrintMutation(context.format, context.quiet, "job/" + job->job_id(),
                                     what(*job), *job)
-                    : SafeToRetry(job.status(), request.request_id());
+                    : job.status();
   });
 }
 

@@ -5,10 +5,10 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/job_actions.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -24,13 +24,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   v1::AddNoteRequest request;
   request.set_job_id(options.job);
   request.set_text(absl::StrJoin(options.words, " "));
-  request.set_request_id(options.request_id.empty() ? RandomUuid() : options.request_id);
-  const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
-  if (!job.ok()) {
-    return SafeToRetry(job.status(), request.request_id());
-  }
+  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, CallWithId(*client, options.request_id, request));
   HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                       absl::StrCat("job/", job->job_id()), "noted", *job));
+                                       absl::StrCat("job/", job.job_id()), "noted", job));
   return kExitOk;
 }
 
@@ -40,8 +36,7 @@ Action SetupNote(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("job", options->job, "Job id")->required();
   app.add_option("text", options->words, "The note; several words need no quotes")->required();
-  app.add_option("--request-id", options->request_id,
-                 "UUID that makes repeating this command harmless (default: a new one)");
+  AddRequestId(app, options->request_id);
   return [options](Context& context) { return Run(context, *options); };
 }
 

@@ -10,7 +10,7 @@ namespace hearth::jobctl {
 Action SetupPause(CLI::App& app) {
   auto targets = std::make_shared<JobTargets>();
   AddJobs(app, targets->job_ids);
-  AddRequestId(app, *targets);
+  AddRequestId(app, targets->request_id);
   return [targets](Context& context) {
     return ChangeJobs(context, *targets, v1::PauseJobRequest(), [](const v1::Job& job) {
       return job.state() == v1::JOB_STATE_PAUSED ? "paused" : "pausing";

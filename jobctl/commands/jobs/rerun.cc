@@ -5,11 +5,11 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
+#include "jobctl/commands/jobs/job_actions.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -32,16 +32,12 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   request.mutable_spec()->clear_start();
   HEARTH_RETURN_IF_ERROR(ChangeStoredSpec(options.assignments, *request.mutable_spec()));
   request.set_job_id(options.job_id);
-  request.set_request_id(options.request_id.empty() ? RandomUuid() : options.request_id);
-  const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
-  if (!job.ok()) {
-    return SafeToRetry(job.status(), request.request_id());
-  }
-  for (const std::string& warning : job->warnings()) {
+  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, CallWithId(*client, options.request_id, request));
+  for (const std::string& warning : job.warnings()) {
     WriteErr(absl::StrCat("warning: ", warning, "\n"));
   }
   HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                       absl::StrCat("job/", job->job_id()), "submitted", *job));
+                                       absl::StrCat("job/", job.job_id()), "submitted", job));
   return kExitOk;
 }
 
@@ -54,8 +50,7 @@ Action SetupRerun(CLI::App& app) {
                  "Override a field: path=value, repeatable; null restores the default")
       ->allow_extra_args(false);
   app.add_option("--job-id", options->job_id, "Id of the new job (default: made from its name)");
-  app.add_option("--request-id", options->request_id,
-                 "UUID that makes repeating this command harmless (default: a new one)");
+  AddRequestId(app, options->request_id);
   return [options](Context& context) { return Run(context, *options); };
 }
 

@@ -28,7 +28,7 @@ Action SetupResume(CLI::App& app) {
   auto targets = std::make_shared<JobTargets>();
   auto request = std::make_shared<v1::ResumeJobRequest>();
   AddJobs(app, targets->job_ids);
-  AddRequestId(app, *targets);
+  AddRequestId(app, targets->request_id);
   app.add_option_function<std::string>(
          "--set", [request](const std::string& assignment) { request->add_overrides(assignment); },
          "Override a field that a resume may change: path=value, repeatable")

@@ -4,7 +4,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "common/facts/complete_spec.h"
@@ -20,6 +19,7 @@
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/commands/jobs/follow.h"
+#include "jobctl/commands/jobs/job_actions.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -133,26 +133,21 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   v1::CreateJobRequest request;
   *request.mutable_spec() = std::move(spec);
   request.set_job_id(options.job_id);
-  // Chosen before the call: a repeat with this id cannot make a second job.
-  request.set_request_id(options.request_id.empty() ? RandomUuid() : options.request_id);
   request.set_validate_only(options.dry_run == "server");
-  const absl::StatusOr<v1::Job> job = client->Call<v1::Job>(request);
-  if (!job.ok()) {
-    return SafeToRetry(job.status(), request.request_id());
-  }
-  for (const std::string& warning : job->warnings()) {
+  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, CallWithId(*client, options.request_id, request));
+  for (const std::string& warning : job.warnings()) {
     WriteErr(absl::StrCat("warning: ", warning, "\n"));
   }
-  WarnAboutDevice(*client, *job);
+  WarnAboutDevice(*client, job);
   const bool dry = request.validate_only();
   HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                       absl::StrCat("job/", job->job_id()),
-                                       dry ? "would be submitted" : SubmittedText(*job), *job));
+                                       absl::StrCat("job/", job.job_id()),
+                                       dry ? "would be submitted" : SubmittedText(job), job));
   if (dry || !(options.watch || options.wait)) {
     return kExitOk;
   }
   FollowOptions follow;
-  follow.job_id = job->job_id();
+  follow.job_id = job.job_id();
   follow.show = options.watch;
   follow.exit_status = true;
   follow.timeout = timeout;
@@ -175,8 +170,7 @@ Action SetupSubmit(CLI::App& app) {
          "Start when this job has succeeded; if it does not succeed, the new job is cancelled")
       ->type_name("JOB");
   app.add_option("--job-id", options->job_id, "Id of the job (default: made from its name)");
-  app.add_option("--request-id", options->request_id,
-                 "UUID that makes repeating this command harmless (default: a new one)");
+  AddRequestId(app, options->request_id);
   app.add_option(
          "--dry-run", options->dry_run,
          "client: check what can be checked here and print the resolved job file; server: run "

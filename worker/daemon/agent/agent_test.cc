@@ -66,6 +66,19 @@ class AgentTest : public ::testing::Test {
           fatal_ = status;
         });
   }
+  // The first stream, after its Hello and Welcome.
+  FakeCoordinator::Stream& DialAndGreet(FakeCoordinator& coordinator) {
+    Dial(coordinator.address());
+    FakeCoordinator::Stream& stream = coordinator.Wait(0);
+    Greet(stream);
+    return stream;
+  }
+  // ... and after it has been told to start a task.
+  FakeCoordinator::Stream& DialAndStart(FakeCoordinator& coordinator, const std::string& script) {
+    FakeCoordinator::Stream& stream = DialAndGreet(coordinator);
+    StartScript(stream, script);
+    return stream;
+  }
   absl::Status WaitForFatal() {
     const auto there = [this] { return !fatal_.ok(); };
     absl::MutexLock lock(&mu_);
@@ -139,10 +152,7 @@ TEST_F(AgentTest, Kick_BeforeTheStreamIsOpen_HelloStillGoesFirst) {
 
 TEST_F(AgentTest, Task_WholeLife_IsReportedOnceInOrder) {
   FakeCoordinator coordinator;
-  Dial(coordinator.address());
-  FakeCoordinator::Stream& stream = coordinator.Wait(0);
-  Greet(stream);
-  StartScript(stream, "steps:3;kv_wait:peer;finish");
+  FakeCoordinator::Stream& stream = DialAndStart(coordinator, "steps:3;kv_wait:peer;finish");
   std::vector<std::string> kinds;
   bool answered = false;
   while (true) {
@@ -176,10 +186,7 @@ TEST_F(AgentTest, Task_WholeLife_IsReportedOnceInOrder) {
 
 TEST_F(AgentTest, StreamLost_MidRun_TrainerLivesAndReportsComeAgainExactly) {
   FakeCoordinator coordinator;
-  Dial(coordinator.address());
-  FakeCoordinator::Stream& first = coordinator.Wait(0);
-  Greet(first);
-  StartScript(first, "steps:5;wait_control");
+  FakeCoordinator::Stream& first = DialAndStart(coordinator, "steps:5;wait_control");
   for (int64_t seq = 1; seq <= 5; ++seq) {
     EXPECT_EQ(first.Next().report().seq(), seq);
   }
@@ -224,10 +231,7 @@ TEST_F(AgentTest, StreamLost_PausesStayShortAtFirst) {
 
 TEST_F(AgentTest, TaskEnds_WhileNobodyListens_IsReportedAsItWas) {
   FakeCoordinator coordinator;
-  Dial(coordinator.address());
-  FakeCoordinator::Stream& first = coordinator.Wait(0);
-  Greet(first);
-  StartScript(first, "steps:1;wait_control");
+  FakeCoordinator::Stream& first = DialAndStart(coordinator, "steps:1;wait_control");
   EXPECT_EQ(first.Next().report().seq(), 1);
   Control(first, v1::CONTROL_BIT_STOP);
   first.Close(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
@@ -330,10 +334,7 @@ TEST_F(AgentTest, Token_MissingThenRefusedThenTaken_IsTriedAgain) {
 
 TEST_F(AgentTest, Kill_OverTheStream_EndsWithCleanKilledExit) {
   FakeCoordinator coordinator;
-  Dial(coordinator.address());
-  FakeCoordinator::Stream& stream = coordinator.Wait(0);
-  Greet(stream);
-  StartScript(stream, "ignore_term;grandchild;hang");
+  FakeCoordinator::Stream& stream = DialAndStart(coordinator, "ignore_term;grandchild;hang");
   EXPECT_TRUE(stream.Next().report().has_logs());
   v1::CoordinatorMessage kill_task;
   kill_task.mutable_kill()->set_job_id("job");
@@ -348,9 +349,7 @@ TEST_F(AgentTest, Kill_OverTheStream_EndsWithCleanKilledExit) {
 
 TEST_F(AgentTest, Stop_AfterGoodbye_EndsTheStreamInOrder) {
   FakeCoordinator coordinator;
-  Dial(coordinator.address());
-  FakeCoordinator::Stream& stream = coordinator.Wait(0);
-  Greet(stream);
+  FakeCoordinator::Stream& stream = DialAndGreet(coordinator);
   stream.WaitForHeartbeat();
   table_->SayGoodbye("done");
   const v1::AgentMessage message = stream.Next();

@@ -6,7 +6,6 @@
 
 namespace hearth::trainer {
 
-using weights::FileFacts;
 using weights::kManifestFile;
 using weights::ManifestEntry;
 using weights::ManifestToJson;

@@ -10,24 +10,30 @@ namespace hearth::trainer {
 using kernels::TensorView;
 using spec::LayerFormat;
 
-OperandTarget StoredForm::Target(const Pass& /*pass*/,
-                                 bool /*keep_plain*/,
-                                 bool /*blocks*/,
-                                 Forms /*forms*/) const {
+OperandTarget OperandForm::Target(const Pass& /*pass*/,
+                                  bool /*keep_plain*/,
+                                  bool /*blocks*/,
+                                  Forms /*forms*/) const {
   return {};
 }
 
-absl::Status StoredForm::Settle(const kernels::Exec& /*exec*/,
-                                const Pass& /*pass*/,
-                                const OperandTarget& /*target*/,
-                                Forms /*forms*/) const {
+absl::Status OperandForm::Settle(const kernels::Exec& /*exec*/,
+                                 const Pass& /*pass*/,
+                                 const OperandTarget& /*target*/,
+                                 Forms /*forms*/) const {
   return absl::OkStatus();
 }
 
-absl::Status StoredForm::Make(const kernels::Exec& /*exec*/,
-                              const Pass& /*pass*/,
-                              const TensorView& /*plain*/,
-                              Forms /*forms*/) const {
+absl::Status OperandForm::Make(const kernels::Exec& /*exec*/,
+                               const Pass& /*pass*/,
+                               const TensorView& /*plain*/,
+                               Forms /*forms*/) const {
+  return absl::OkStatus();
+}
+
+absl::Status OperandForm::BeforeProduct(const kernels::Exec& /*exec*/,
+                                        const TensorView& /*plain*/,
+                                        bool /*columns*/) const {
   return absl::OkStatus();
 }
 

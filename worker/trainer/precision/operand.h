@@ -68,35 +68,27 @@ struct ProductOperand {
 class OperandForm {
  public:
   virtual ~OperandForm() = default;
-  // What the producer writes, and what is left to do once it has. Weights have neither: their
-  // update writes them (Scaling).
+  // What the producer writes, and what is left to do once it has. A form without them, as a
+  // weight's, is written by others (Scaling).
   //   keep_plain: something other than the products reads the plain form too
   //   blocks    : the producer can write forms with block scales
-  virtual OperandTarget Target(const Pass& pass,
-                               bool keep_plain,
-                               bool blocks,
-                               Forms forms) const = 0;
+  virtual OperandTarget Target(const Pass& pass, bool keep_plain, bool blocks, Forms forms) const;
   virtual absl::Status Settle(const kernels::Exec& exec,
                               const Pass& pass,
                               const OperandTarget& target,
-                              Forms forms) const = 0;
+                              Forms forms) const;
   // Both in one, for a producer that writes only plain values.
   virtual absl::Status Make(const kernels::Exec& exec,
                             const Pass& pass,
                             const kernels::TensorView& plain,
-                            Forms forms) const = 0;
+                            Forms forms) const;
   // What a product reads: [R, C] for fprop or dgrad, [C, R] for wgrad.
   virtual ProductOperand Rows(const kernels::TensorView& plain) const = 0;
   virtual ProductOperand Columns(const kernels::TensorView& plain) const = 0;
   // Right before the product that reads it: writes what is not there yet.
   virtual absl::Status BeforeProduct(const kernels::Exec& exec,
                                      const kernels::TensorView& plain,
-                                     bool columns) const {
-    static_cast<void>(exec);
-    static_cast<void>(plain);
-    static_cast<void>(columns);
-    return absl::OkStatus();
-  }
+                                     bool columns) const;
 };
 
 // A quantised operand whose two forms lie in buffers of their own; as it is, a weight.
@@ -104,15 +96,6 @@ class StoredForm : public OperandForm {
  public:
   StoredForm(const ProductOperand& rows, const ProductOperand& columns)
       : rows_(rows), columns_(columns) {}
-  OperandTarget Target(const Pass& pass, bool keep_plain, bool blocks, Forms forms) const override;
-  absl::Status Settle(const kernels::Exec& exec,
-                      const Pass& pass,
-                      const OperandTarget& target,
-                      Forms forms) const override;
-  absl::Status Make(const kernels::Exec& exec,
-                    const Pass& pass,
-                    const kernels::TensorView& plain,
-                    Forms forms) const override;
   ProductOperand Rows(const kernels::TensorView& plain) const override;
   ProductOperand Columns(const kernels::TensorView& plain) const override;
 

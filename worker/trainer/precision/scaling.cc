@@ -36,6 +36,11 @@ absl::Status Scaling::BeginStep(const kernels::Exec& /*exec*/) const {
   return absl::OkStatus();
 }
 
+absl::Status Scaling::UpdateActivations(const kernels::Exec& /*exec*/,
+                                        const int32_t* /*skip*/) const {
+  return absl::OkStatus();
+}
+
 absl::Status Scaling::CountWeights(const kernels::Exec& /*exec*/) const {
   return absl::OkStatus();
 }

@@ -54,7 +54,7 @@ class Scaling {
   // Before the first micro-batch of a quantised step: what of the weights is new in each step.
   virtual absl::Status BeginStep(const kernels::Exec& exec) const;
   // After a step, from what was recorded at the sites of x and dy, and of the weights.
-  virtual absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const = 0;
+  virtual absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
   virtual absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const = 0;
   virtual absl::Status QuantizeWeights(const kernels::Exec& exec,
                                        const int32_t* skip,

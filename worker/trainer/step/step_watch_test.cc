@@ -1,4 +1,3 @@
-#include "tests/support/common/fake_clock.h"
 #include "worker/trainer/step/step_watch.h"
 
 #include <gmock/gmock.h>
@@ -7,45 +6,26 @@
 #include <memory>
 #include <string>
 
+#include "tests/support/common/fake_clock.h"
+#include "worker/trainer/comm/solo_collective.h"
+
 namespace hearth::trainer {
 namespace {
 
 using ::testing::HasSubstr;
 
 // A rank of four that says what it is told to.
-class SickCollective : public Collective {
+class SickCollective : public SoloCollective {
  public:
   absl::Status health;
   int asked = 0;
 
   int rank() const override { return 2; }
   int world_size() const override { return 4; }
-  std::string_view transport() const override { return "none"; }
   absl::Status Health() override {
     ++asked;
     return health;
   }
-
-  absl::Status AllReduceSum(absl::Span<float>) override { return absl::OkStatus(); }
-  absl::Status AllReduceSum(absl::Span<double>) override { return absl::OkStatus(); }
-  absl::Status AllReduceMax(absl::Span<int32_t>) override { return absl::OkStatus(); }
-  absl::Status AllReduceMax(absl::Span<uint64_t>) override { return absl::OkStatus(); }
-  absl::Status Broadcast(absl::Span<uint8_t>, int) override { return absl::OkStatus(); }
-  absl::Status Barrier() override { return absl::OkStatus(); }
-  absl::Status AllReduceSum(const kernels::Exec&, const kernels::TensorView&) override {
-    return absl::OkStatus();
-  }
-  absl::Status AllReduceMax(const kernels::Exec&, const kernels::TensorView&) override {
-    return absl::OkStatus();
-  }
-  absl::Status ReduceScatterSum(const kernels::Exec&, const kernels::TensorView&) override {
-    return absl::OkStatus();
-  }
-  absl::Status AllGather(const kernels::Exec&, const kernels::TensorView&) override {
-    return absl::OkStatus();
-  }
-  absl::Status GroupBegin() override { return absl::OkStatus(); }
-  absl::Status GroupEnd() override { return absl::OkStatus(); }
 };
 
 class StepWatchTest : public ::testing::Test {

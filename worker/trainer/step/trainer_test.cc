@@ -1,6 +1,7 @@
 #include "worker/trainer/step/trainer.h"
 
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <set>
 #include <string>
@@ -74,6 +75,30 @@ void ExpectClose(const Curve& a, const Curve& b) {
   EXPECT_NEAR(a.validation / b.validation, 1.0, 1e-5);
 }
 
+// The curve of one rank, which learns.
+Curve LearningCurve(const v1::JobSpec& spec) {
+  Curve one = Train(spec, 1);
+  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
+  return one;
+}
+
+void ExpectOneCurve(const v1::JobSpec& spec, std::initializer_list<int> worlds, const Curve& one) {
+  for (const int ranks : worlds) {
+    SCOPED_TRACE(ranks);
+    ExpectClose(Train(spec, ranks), one);
+  }
+}
+
+void ExpectOneCurveOfMicroBatches(v1::JobSpec spec,
+                                  std::initializer_list<int> sizes,
+                                  const Curve& one) {
+  for (const int micro_batch : sizes) {
+    SCOPED_TRACE(micro_batch);
+    spec.mutable_batch()->set_micro_batch_size(micro_batch);
+    ExpectClose(Train(spec, 1), one);
+  }
+}
+
 v1::JobSpec Fp8Job(const std::string& dir,
                    const std::string& recipe,
                    const char* family = "llama") {
@@ -87,12 +112,8 @@ v1::JobSpec Fp8Job(const std::string& dir,
 TEST(Trainer, Step_TwoThreeAndFourRanks_GiveTheCurveOfOne) {
   TempDir dir;
   const v1::JobSpec spec = SmallJob(dir.path());
-  const Curve one = Train(spec, 1);
-  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
-  for (const int ranks : {2, 3, 4}) {
-    SCOPED_TRACE(ranks);
-    ExpectClose(Train(spec, ranks), one);
-  }
+  const Curve one = LearningCurve(spec);
+  ExpectOneCurve(spec, {2, 3, 4}, one);
 }
 
 TEST(Trainer, Step_ShardedOptimizer_GivesTheCurveOfOne) {
@@ -100,10 +121,7 @@ TEST(Trainer, Step_ShardedOptimizer_GivesTheCurveOfOne) {
   v1::JobSpec spec = SmallJob(dir.path());
   const Curve one = Train(spec, 1);
   spec.mutable_parallel()->set_shard_optimizer("on");
-  for (const int ranks : {2, 3, 4}) {
-    SCOPED_TRACE(ranks);
-    ExpectClose(Train(spec, ranks), one);
-  }
+  ExpectOneCurve(spec, {2, 3, 4}, one);
 }
 
 // Muon: whole matrices are computed by one rank each, or by every rank where nothing is divided.
@@ -112,14 +130,10 @@ TEST(Trainer, Step_EveryOptimizer_LearnsAndGivesTheCurveOfOne) {
   for (const spec::OptimizerRow& row : spec::Optimizers()) {
     v1::JobSpec spec = WithOptimizer(SmallJob(dir.path(), "qwen2"), row.name);
     SCOPED_TRACE(spec.optimizer().name());
-    const Curve one = Train(spec, 1);
-    EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
+    const Curve one = LearningCurve(spec);
     ExpectClose(Train(spec, 2), one);
     spec.mutable_parallel()->set_shard_optimizer("on");
-    for (const int ranks : {2, 4}) {
-      SCOPED_TRACE(ranks);
-      ExpectClose(Train(spec, ranks), one);
-    }
+    ExpectOneCurve(spec, {2, 4}, one);
   }
 }
 
@@ -146,11 +160,7 @@ TEST(Trainer, Step_MicroBatchSizes_GiveOneCurve) {
   TempDir dir;
   v1::JobSpec spec = SmallJob(dir.path(), "gpt2");
   const Curve two = Train(spec, 1);
-  for (const int micro_batch : {1, 4, 8}) {
-    SCOPED_TRACE(micro_batch);
-    spec.mutable_batch()->set_micro_batch_size(micro_batch);
-    ExpectClose(Train(spec, 1), two);
-  }
+  ExpectOneCurveOfMicroBatches(spec, {1, 4, 8}, two);
 }
 
 // Micro-batches differ in how many of their targets count; the mean is over those of the whole
@@ -158,27 +168,17 @@ TEST(Trainer, Step_MicroBatchSizes_GiveOneCurve) {
 TEST(Trainer, Step_PackedDocuments_RanksAndMicroBatchesGiveOneCurve) {
   TempDir dir;
   v1::JobSpec spec = DocumentJob(dir.path());
-  const Curve one = Train(spec, 1);
-  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
-  for (const int ranks : {2, 3, 4}) {
-    SCOPED_TRACE(ranks);
-    ExpectClose(Train(spec, ranks), one);
-  }
-  for (const int micro_batch : {1, 8}) {
-    SCOPED_TRACE(micro_batch);
-    spec.mutable_batch()->set_micro_batch_size(micro_batch);
-    ExpectClose(Train(spec, 1), one);
-  }
+  const Curve one = LearningCurve(spec);
+  ExpectOneCurve(spec, {2, 3, 4}, one);
+  ExpectOneCurveOfMicroBatches(spec, {1, 8}, one);
 }
 
 TEST(Trainer, Step_Chats_RanksAndMicroBatchesGiveOneCurve) {
   TempDir dir;
   v1::JobSpec spec = ChatJob(dir.path());
-  const Curve one = Train(spec, 1);
-  EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
-  ExpectClose(Train(spec, 3), one);
-  spec.mutable_batch()->set_micro_batch_size(8);
-  ExpectClose(Train(spec, 1), one);
+  const Curve one = LearningCurve(spec);
+  ExpectOneCurve(spec, {3}, one);
+  ExpectOneCurveOfMicroBatches(spec, {8}, one);
   spec.set_task("pretrain");
   EXPECT_NE(Train(spec, 1).losses[0], one.losses[0]) << "all tokens count";
 }

@@ -41,11 +41,8 @@ bool BackwardMakesColumns(const BlockScope& b) {
 
 std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
   return {
-      {.weight = Slot::kQkv,
-       .x = Id(&Ids::norm),
-       .x_columns = Id(&Ids::norm_columns),
-       .dy = Of(&GradientBuffers::attention, &AttentionGradients::qkv),
-       .again_from = Recompute::kAttention},
+      NormedSites(Slot::kQkv, Id, Of(&GradientBuffers::attention, &AttentionGradients::qkv),
+                  Recompute::kAttention),
       // Attention's backward reads the plain output too, which is kept.
       {.weight = Slot::kAttnOut,
        .x = Id(&Ids::attention),
@@ -59,7 +56,6 @@ std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
 std::vector<ActivationRow> Activations(const BlockScope& b) {
   const ModelShape& s = b.shape;
   const int64_t n = b.tokens;
-  const bool again = BackwardMakesColumns(b);
   // Shapes that only models with QK-norm have.
   const auto normed = [&s](std::vector<int64_t> shape) {
     return s.spec.qk_norm() ? std::move(shape) : std::vector<int64_t>();
@@ -88,12 +84,8 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
                    .format = b.activation,
                    .shared_from = Recompute::kAttention},
                   // Attention's backward reads its output in full precision, wgrad these.
-                  {.id = Id(&Ids::attention_columns),
-                   .name = "attention_columns",
-                   .bytes = b.ColumnBytes(s.q_width()),
-                   .shared_from = again ? Recompute::kNone : Recompute::kAttention,
-                   .in_quantised_layers = true,
-                   .backward_alone = again},
+                  ColumnsRow(b, Id(&Ids::attention_columns), "attention_columns", s.q_width(),
+                             BackwardMakesColumns(b), Recompute::kAttention),
                   {.id = Id(&Ids::lse),
                    .name = "lse",
                    .shape = {b.options.micro_batch, s.heads, b.options.sequence_length},
@@ -105,16 +97,10 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
 
 std::vector<WorkRow> Work(const BlockScope& b) {
   return {
-      {.id = Of(&GradientBuffers::attention, &AttentionGradients::attention),
-       .name = "grad.attention",
-       .shape = {b.tokens, b.shape.q_width()},
-       .format = b.activation,
-       .gradient = true},
-      {.id = Of(&GradientBuffers::attention, &AttentionGradients::qkv),
-       .name = "grad.qkv",
-       .shape = {b.tokens, b.shape.qkv_width()},
-       .format = b.activation,
-       .gradient = true},
+      GradientRow(b, Of(&GradientBuffers::attention, &AttentionGradients::attention),
+                  "grad.attention", b.shape.q_width()),
+      GradientRow(b, Of(&GradientBuffers::attention, &AttentionGradients::qkv), "grad.qkv",
+                  b.shape.qkv_width()),
   };
 }
 
@@ -143,19 +129,13 @@ std::vector<PassRow> Passes(const BlockScope& b) {
   }
   if (s.attention_bias != AttentionBias::kNone) {
     const bool all = s.attention_bias == AttentionBias::kAll;
-    rows.push_back({.name = "gradients of biases",
-                    .backward_bytes = (qkv + (all ? static_cast<double>(s.hidden) : 0)) * w});
+    rows.push_back(BiasPass(b, s.qkv_width() + (all ? s.hidden : 0)));
   }
   return rows;
 }
 
 }  // namespace
 
-constinit const Block kAttentionBlock = {.place = "mixer",
-                                         .weights = &Weights,
-                                         .sites = &Sites,
-                                         .activations = &Activations,
-                                         .work = &Work,
-                                         .passes = &Passes};
+constinit const Block kAttentionBlock = {"mixer", &Weights, &Sites, &Activations, &Work, &Passes};
 
 }  // namespace hearth::spec

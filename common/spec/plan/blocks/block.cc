@@ -41,6 +41,11 @@ PassRow NormPass(const BlockScope& b) {
           .again_from = Recompute::kNormAct};
 }
 
+PassRow BiasPass(const BlockScope& b, int64_t width) {
+  return {.name = "gradients of biases",
+          .backward_bytes = static_cast<double>(width) * b.ActivationBytes()};
+}
+
 std::vector<ActivationRow> NormedRows(const BlockScope& b,
                                       const std::function<Handle(BufferId NormedBuffers::*)>& of,
                                       Handle norm_stand_in) {
@@ -69,6 +74,39 @@ std::vector<ActivationRow> NormedRows(const BlockScope& b,
        .format = DType::kF32,
        .shared_from = Recompute::kNormAct},
   };
+}
+
+GemmSites NormedSites(Slot weight,
+                      const std::function<Handle(BufferId NormedBuffers::*)>& of,
+                      Handle dy,
+                      Recompute again_from) {
+  return {.weight = weight,
+          .x = of(&NormedBuffers::norm),
+          .x_columns = of(&NormedBuffers::norm_columns),
+          .dy = std::move(dy),
+          .again_from = again_from};
+}
+
+ActivationRow ColumnsRow(const BlockScope& b,
+                         Handle id,
+                         std::string_view name,
+                         int64_t width,
+                         bool again,
+                         Recompute again_from) {
+  return {.id = std::move(id),
+          .name = name,
+          .bytes = b.ColumnBytes(width),
+          .shared_from = again ? Recompute::kNone : again_from,
+          .in_quantised_layers = true,
+          .backward_alone = again};
+}
+
+WorkRow GradientRow(const BlockScope& b, Handle id, std::string_view name, int64_t width) {
+  return {.id = std::move(id),
+          .name = name,
+          .shape = {b.tokens, width},
+          .format = b.activation,
+          .gradient = true};
 }
 
 BlockScope::BlockScope(const TrainingPlanOptions& plan_options)

@@ -105,6 +105,9 @@ struct PassRow {
 // A norm of [tokens, hidden], with the residual stream that it reads and writes.
 PassRow NormPass(const BlockScope& scope);
 
+// The sums over tokens of the gradients [tokens, width] of outputs that have a bias.
+PassRow BiasPass(const BlockScope& scope, int64_t width);
+
 // Where a buffer's handle is. `layer` counts only for those of layers.
 using Handle = std::function<BufferId&(StepBuffers& ids, int64_t layer)>;
 
@@ -135,6 +138,12 @@ struct GemmSites {
   // From this level of recomputation on backward runs fprop again.
   std::optional<Recompute> again_from = std::nullopt;
 };
+
+// The sites of the weight that reads the norm of NormedBuffers.
+GemmSites NormedSites(Slot weight,
+                      const std::function<Handle(BufferId NormedBuffers::*)>& of,
+                      Handle dy,
+                      Recompute again_from);
 
 // A tensor that backward reads. It has one buffer for each layer, or from `shared_from` on, where
 // it is computed again, one for all.
@@ -169,6 +178,15 @@ std::vector<ActivationRow> NormedRows(const BlockScope& scope,
                                       const std::function<Handle(BufferId NormedBuffers::*)>& of,
                                       Handle norm_stand_in = nullptr);
 
+// The columns of [tokens, width] as wgrad reads them. `again`: at every level of recomputation
+// backward makes them (GemmSites::backward_makes_columns); else from `again_from` on.
+ActivationRow ColumnsRow(const BlockScope& scope,
+                         Handle id,
+                         std::string_view name,
+                         int64_t width,
+                         bool again,
+                         Recompute again_from);
+
 // A buffer of a few moments, which all layers share.
 struct WorkRow {
   Handle id;
@@ -182,6 +200,9 @@ struct WorkRow {
 
   bool exists() const { return !shape.empty() || bytes > 0; }
 };
+
+// A gradient [tokens, width] in the format of activations.
+WorkRow GradientRow(const BlockScope& scope, Handle id, std::string_view name, int64_t width);
 
 template <typename Row>
 std::vector<Row> NoRows(const BlockScope& /*scope*/) {

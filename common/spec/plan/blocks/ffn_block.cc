@@ -43,11 +43,7 @@ bool DownGradientWaits(const BlockScope& b) {
 
 std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
   return {
-      {.weight = Slot::kFfnIn,
-       .x = Id(&Ids::norm),
-       .x_columns = Id(&Ids::norm_columns),
-       .dy = Id(&Ids::projected),
-       .again_from = Recompute::kFfn},
+      NormedSites(Slot::kFfnIn, Id, Id(&Ids::projected), Recompute::kFfn),
       {.weight = Slot::kFfnDown,
        .x = Id(&Ids::activated),
        .x_columns = Id(&Ids::activated_columns),
@@ -60,7 +56,6 @@ std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
 std::vector<ActivationRow> Activations(const BlockScope& b) {
   const ModelShape& s = b.shape;
   const int64_t n = b.tokens;
-  const bool again = BackwardMakesColumns(b);
   std::vector<ActivationRow> rows = NormedRows(b, Id, Of(&GradientBuffers::norm));
   rows.insert(rows.end(),
               {
@@ -80,22 +75,15 @@ std::vector<ActivationRow> Activations(const BlockScope& b) {
                    .format = b.activation,
                    .shared_from = b.plain_operand,
                    .stand_in = Of(&GradientBuffers::ffn, &DenseFfnGradients::activated)},
-                  {.id = Id(&Ids::activated_columns),
-                   .name = "activated_columns",
-                   .bytes = b.ColumnBytes(s.ffn_hidden),
-                   .shared_from = again ? Recompute::kNone : Recompute::kNormAct,
-                   .in_quantised_layers = true,
-                   .backward_alone = again},
+                  ColumnsRow(b, Id(&Ids::activated_columns), "activated_columns", s.ffn_hidden,
+                             BackwardMakesColumns(b), Recompute::kNormAct),
               });
   return rows;
 }
 
 std::vector<WorkRow> Work(const BlockScope& b) {
-  return {{.id = Of(&GradientBuffers::ffn, &DenseFfnGradients::activated),
-           .name = "grad.ffn_act",
-           .shape = {b.tokens, b.shape.ffn_hidden},
-           .format = b.activation,
-           .gradient = true}};
+  return {GradientRow(b, Of(&GradientBuffers::ffn, &DenseFfnGradients::activated), "grad.ffn_act",
+                      b.shape.ffn_hidden)};
 }
 
 // The activation function reads `in` values and writes `out`; backward reads `in` and a gradient,
@@ -118,19 +106,13 @@ std::vector<PassRow> Passes(const BlockScope& b) {
   }
   std::vector<PassRow> rows = {NormPass(b), activation};
   if (s.spec.mlp_bias()) {
-    rows.push_back({.name = "gradients of biases",
-                    .backward_bytes = (in + static_cast<double>(s.hidden)) * w});
+    rows.push_back(BiasPass(b, s.ffn_in_width() + s.hidden));
   }
   return rows;
 }
 
 }  // namespace
 
-constinit const Block kDenseFfnBlock = {.place = "ffn",
-                                        .weights = &Weights,
-                                        .sites = &Sites,
-                                        .activations = &Activations,
-                                        .work = &Work,
-                                        .passes = &Passes};
+constinit const Block kDenseFfnBlock = {"ffn", &Weights, &Sites, &Activations, &Work, &Passes};
 
 }  // namespace hearth::spec

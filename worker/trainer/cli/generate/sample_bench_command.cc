@@ -180,8 +180,7 @@ absl::Status Bench(const SampleBenchOptions& options) {
 }  // namespace
 
 int SampleBenchCommand(const SampleBenchOptions& options) {
-  const absl::Status status = Bench(options);
-  return status.ok() ? 0 : Fail(status);
+  return ExitCodeOf(Bench(options));
 }
 
 }  // namespace hearth::trainer

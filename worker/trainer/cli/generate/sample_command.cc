@@ -137,8 +137,7 @@ absl::Status Sample(const SampleOptions& options) {
 }  // namespace
 
 int SampleCommand(const SampleOptions& options) {
-  const absl::Status status = Sample(options);
-  return status.ok() ? 0 : Fail(status);
+  return ExitCodeOf(Sample(options));
 }
 
 }  // namespace hearth::trainer

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,10 +94,7 @@ absl::StatusOr<v1::TextEnd> Write(const WriteTextOptions& options,
   writing.tokens = TokensOf(text);
   writing.stops.assign(text.stop().begin(), text.stop().end());
   wanted.generator.prompt = static_cast<int64_t>(tokens.size());
-  wanted.generator.length = wanted.generator.prompt + writing.tokens;
-  const std::optional<int64_t> limit = spec::PositionLimit(model);
-  wanted.generator.length =
-      std::min(wanted.generator.length, limit.value_or(wanted.generator.length));
+  wanted.generator.length = spec::WithinPositions(model, wanted.generator.prompt + writing.tokens);
   wanted.generator.rule = rule;
   wanted.generator.end_token = tokenizer->eos();
   wanted.device = options.device;

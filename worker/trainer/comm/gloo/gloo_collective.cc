@@ -19,24 +19,23 @@ namespace hearth::trainer {
 namespace {
 
 // Element-wise reductions in Gloo's untyped form.
-template <typename T>
-void Sum(void* out, const void* a, const void* b, size_t n) {
+template <typename T, T (*kOf)(T, T)>
+void Combine(void* out, const void* a, const void* b, size_t n) {
   T* to = static_cast<T*>(out);
   const T* x = static_cast<const T*>(a);
   const T* y = static_cast<const T*>(b);
   for (size_t i = 0; i < n; ++i) {
-    to[i] = x[i] + y[i];
+    to[i] = kOf(x[i], y[i]);
   }
 }
 
 template <typename T>
-void Max(void* out, const void* a, const void* b, size_t n) {
-  T* to = static_cast<T*>(out);
-  const T* x = static_cast<const T*>(a);
-  const T* y = static_cast<const T*>(b);
-  for (size_t i = 0; i < n; ++i) {
-    to[i] = std::max(x[i], y[i]);
-  }
+T SumOf(T x, T y) {
+  return x + y;
+}
+template <typename T>
+T MaxOf(T x, T y) {
+  return std::max(x, y);
 }
 
 class GlooCollective : public CpuCollective {
@@ -51,13 +50,17 @@ class GlooCollective : public CpuCollective {
   int world_size() const override { return context_->size; }
   std::string_view transport() const override { return "gloo"; }
 
-  absl::Status AllReduceSum(absl::Span<float> data) override { return Reduce(data, &Sum<float>); }
-  absl::Status AllReduceSum(absl::Span<double> data) override { return Reduce(data, &Sum<double>); }
+  absl::Status AllReduceSum(absl::Span<float> data) override {
+    return Reduce(data, Combine<float, SumOf<float>>);
+  }
+  absl::Status AllReduceSum(absl::Span<double> data) override {
+    return Reduce(data, Combine<double, SumOf<double>>);
+  }
   absl::Status AllReduceMax(absl::Span<int32_t> data) override {
-    return Reduce(data, &Max<int32_t>);
+    return Reduce(data, Combine<int32_t, MaxOf<int32_t>>);
   }
   absl::Status AllReduceMax(absl::Span<uint64_t> data) override {
-    return Reduce(data, &Max<uint64_t>);
+    return Reduce(data, Combine<uint64_t, MaxOf<uint64_t>>);
   }
 
   absl::Status Broadcast(absl::Span<uint8_t> data, int root) override {

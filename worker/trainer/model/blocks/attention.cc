@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <vector>
 
 #include "common/base/status_macros.h"
 #include "kernels/qk_norm_rope/qk_norm_rope.h"
 #include "worker/trainer/model/blocks/block_maker.h"
-#include "worker/trainer/model/residual_branch.h"
+#include "worker/trainer/model/residual_block.h"
 #include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {
@@ -20,43 +19,32 @@ using spec::Slot;
 
 namespace {
 
-class Attention : public SubBlock {
+class Attention : public ResidualBlock {
  public:
-  Attention(const ModelContext& context, const spec::PlacedBlock& placed);
+  Attention(const ModelContext& context,
+            const spec::PlacedBlock& placed,
+            const spec::AttentionBuffers& ids);
 
-  const std::vector<int>& Params() const override { return params_; }
   size_t WorkspaceBytes(const kernels::Exec& exec) const override;
   // For a training plan alone: forward and backward are bound.
   absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& exec,
                                                            double tolerance) const override {
     return kernels::CheckAttention(exec, attention_forward_, attention_backward_, tolerance);
   }
-  absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
-  const Operand* OutputGradient() const override { return branch_.OutputGradient(); }
-  absl::Status Backward(const kernels::Exec& exec,
-                        const Pass& pass,
-                        const kernels::TensorView& d_stream,
-                        const Operand* next) override;
 
  private:
-  Attention(const ModelContext& context,
-            const spec::PlacedBlock& placed,
-            const spec::AttentionBuffers& ids,
-            const spec::GradientBuffers& gradients);
-  // All of Forward, with these forms of the norm's output.
-  absl::Status Run(const kernels::Exec& exec, const Pass& pass, Stream& stream, Forms forms);
   // Rotated q, k and v to attention output, plain.
   absl::Status AttendPlain(const kernels::Exec& exec);
-  // Normed input to attention output, in every form.
-  absl::Status Attend(const kernels::Exec& exec, const Pass& pass);
+  absl::Status Inner(const kernels::Exec& exec, const Pass& pass) override;
+  absl::StatusOr<TensorView> InnerBackward(const kernels::Exec& exec,
+                                           const Pass& pass,
+                                           const TensorView& d_delta) override;
   void BindAttention(const ModelContext& context);
 
-  ResidualBranch branch_;
   int layer_;
   KeyValueCache* cache_;  // null: none
   bool attention_again_;  // backward makes the columns of attention's output
-  bool training_;
   kernels::TensorView qkv_;
   kernels::TensorView rotated_;  // qkv_ itself without QK-norm
   kernels::TensorView attention_;
@@ -66,7 +54,6 @@ class Attention : public SubBlock {
   kernels::QkNormRopeBackwardArgs rope_backward_;
   kernels::AttentionForwardArgs attention_forward_;
   kernels::AttentionBackwardArgs attention_backward_;
-  std::vector<int> params_;
 };
 
 kernels::RopeConfig MakeRope(const spec::ModelShape& shape) {
@@ -77,23 +64,24 @@ kernels::RopeConfig MakeRope(const spec::ModelShape& shape) {
   return rope;
 }
 
-Attention::Attention(const ModelContext& c, const spec::PlacedBlock& placed)
-    : Attention(c, placed, c.Ids(placed.layer).attention, c.ids().gradients) {}
-
 Attention::Attention(const ModelContext& c,
                      const spec::PlacedBlock& placed,
-                     const spec::AttentionBuffers& ids,
-                     const spec::GradientBuffers& gradients)
-    : branch_(c, placed, ids, {Slot::kAttnNorm, Slot::kQkv, Slot::kAttnOut}),
+                     const spec::AttentionBuffers& ids)
+    : ResidualBlock(c,
+                    placed,
+                    ids,
+                    {.norm = Slot::kAttnNorm,
+                     .in = Slot::kQkv,
+                     .out = Slot::kAttnOut,
+                     .between = {Slot::kQNorm, Slot::kKNorm}}),
       layer_(placed.layer),
       cache_(c.cache),
       attention_again_(c.Site(Slot::kAttnOut, placed.layer).backward_makes_columns),
-      training_(c.plan.training),
       qkv_(c.Floats(ids.qkv)),
       rotated_(c.Floats(ids.rotated)),
       attention_(c.Floats(ids.attention)),
-      d_qkv_(c.Floats(gradients.attention.qkv)),
-      d_attention_(c.Floats(gradients.attention.attention)) {
+      d_qkv_(c.Floats(c.ids().gradients.attention.qkv)),
+      d_attention_(c.Floats(c.ids().gradients.attention.attention)) {
   // Only the norms of q and k need the values before the rotation again; without them it is in
   // place.
   if (rotated_.empty()) {
@@ -108,13 +96,6 @@ Attention::Attention(const ModelContext& c,
   rope_backward_.d_q_weight = c.parameters->FindGradient(Slot::kQNorm, placed.layer);
   rope_backward_.d_k_weight = c.parameters->FindGradient(Slot::kKNorm, placed.layer);
   BindAttention(c);
-  branch_.AppendFirst(c, params_);
-  for (const Slot slot : {Slot::kQNorm, Slot::kKNorm}) {
-    if (const int i = spec::FindParameter(c.parameters->table(), slot, placed.layer); i >= 0) {
-      params_.push_back(i);
-    }
-  }
-  branch_.AppendLast(c, params_);
 }
 
 void Attention::BindAttention(const ModelContext& c) {
@@ -146,9 +127,9 @@ size_t Attention::WorkspaceBytes(const kernels::Exec& exec) const {
   const size_t attention = cache_ == nullptr
                                ? kernels::AttentionForwardWorkspaceBytes(exec, attention_forward_)
                                : cache_->WorkspaceBytes(exec, attention_forward_);
-  size_t bytes = std::max({branch_.WorkspaceBytes(exec), attention,
+  size_t bytes = std::max({ResidualBlock::WorkspaceBytes(exec), attention,
                            kernels::QkNormRopeForwardWorkspaceBytes(rope_forward_)});
-  if (training_) {
+  if (training()) {
     bytes = std::max({bytes, kernels::QkNormRopeBackwardWorkspaceBytes(rope_backward_),
                       kernels::AttentionBackwardWorkspaceBytes(exec, attention_backward_)});
   }
@@ -160,68 +141,51 @@ absl::Status Attention::AttendPlain(const kernels::Exec& exec) {
                            : cache_->Attend(exec, layer_, attention_forward_);
 }
 
-absl::Status Attention::Attend(const kernels::Exec& exec, const Pass& pass) {
-  HEARTH_RETURN_IF_ERROR(branch_.in().Forward(exec, pass, qkv_));
+absl::Status Attention::Inner(const kernels::Exec& exec, const Pass& pass) {
+  HEARTH_RETURN_IF_ERROR(in().Forward(exec, pass, qkv_));
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
   HEARTH_RETURN_IF_ERROR(AttendPlain(exec));
   // Attention writes no quantised forms: they take a pass of their own.
-  return branch_.out().x().Make(exec, pass, attention_,
-                                attention_again_ ? Forms::kRows : Forms::kBoth);
-}
-
-absl::Status Attention::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  return Run(exec, pass, stream, branch_.NormForms(pass));
-}
-
-absl::Status Attention::Run(const kernels::Exec& exec,
-                            const Pass& pass,
-                            Stream& stream,
-                            Forms forms) {
-  HEARTH_RETURN_IF_ERROR(branch_.Normalise(exec, pass, stream, forms));
-  HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
-  return branch_.Leave(exec, pass, stream);
+  return out().x().Make(exec, pass, attention_, attention_again_ ? Forms::kRows : Forms::kBoth);
 }
 
 absl::Status Attention::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  const Recompute level = branch_.Level(pass);
-  const Stream own = branch_.Restored(pass, stream);
+  const Recompute level = Level(pass);
+  const Stream own = Restored(pass, stream);
   if (level == Recompute::kBlock) {
     HEARTH_RETURN_IF_ERROR(Run(exec, pass, stream, Forms::kBoth));
   } else if (level == Recompute::kAttention) {
-    HEARTH_RETURN_IF_ERROR(branch_.Normalise(exec, pass, own, Forms::kBoth));
-    HEARTH_RETURN_IF_ERROR(Attend(exec, pass));
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, own, Forms::kBoth));
+    HEARTH_RETURN_IF_ERROR(Inner(exec, pass));
   } else if (level >= Recompute::kNormAct) {
-    HEARTH_RETURN_IF_ERROR(branch_.Normalise(exec, pass, own, Forms::kColumns));
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, own, Forms::kColumns));
   }
-  const Operand& x = branch_.out().x();
+  const Operand& x = out().x();
   return attention_again_ && x.Quantised(pass) ? x.Make(exec, pass, attention_, Forms::kColumns)
                                                : absl::OkStatus();
 }
 
-absl::Status Attention::Backward(const kernels::Exec& exec,
-                                 const Pass& pass,
-                                 const TensorView& d_stream,
-                                 const Operand* next) {
-  HEARTH_ASSIGN_OR_RETURN(const TensorView d_delta, branch_.LeaveBackward(exec, pass, d_stream));
-  HEARTH_RETURN_IF_ERROR(branch_.out().Backward(exec, pass, d_delta, d_attention_));
+absl::StatusOr<TensorView> Attention::InnerBackward(const kernels::Exec& exec,
+                                                    const Pass& pass,
+                                                    const TensorView& d_delta) {
+  HEARTH_RETURN_IF_ERROR(out().Backward(exec, pass, d_delta, d_attention_));
   HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
-  const Operand& d_qkv = branch_.in().dy();
+  const Operand& d_qkv = in().dy();
   const OperandTarget target =
-      d_qkv.Target(pass, branch_.in().NeedsPlainDy(), kernels::WritesBlocks(exec, rope_backward_));
+      d_qkv.Target(pass, in().NeedsPlainDy(), kernels::WritesBlocks(exec, rope_backward_));
   // In place where the plain form is wanted; without it only the quantised forms are written.
   rope_backward_.d_qkv = target.plain;
   rope_backward_.d_qkv_quant = target.quant;
   rope_backward_.d_qkv_blocks = target.blocks;
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeBackward(exec, rope_backward_));
   HEARTH_RETURN_IF_ERROR(d_qkv.Settle(exec, pass, target));
-  return branch_.NormaliseBackward(exec, pass, d_qkv_, d_stream, next);
+  return d_qkv_;
 }
 
 }  // namespace
 
-std::unique_ptr<SubBlock> MakeAttention(const ModelContext& context,
-                                        const spec::PlacedBlock& placed) {
-  return std::make_unique<Attention>(context, placed);
+std::unique_ptr<SubBlock> MakeAttention(const ModelContext& c, const spec::PlacedBlock& placed) {
+  return std::make_unique<Attention>(c, placed, c.Ids(placed.layer).attention);
 }
 
 }  // namespace hearth::trainer

@@ -1,13 +1,12 @@
 // The dense feed-forward block: norm, projection (gate|up or fc), activation, down projection,
-// dropout.
+// dropout. The activation functions need no scratch (their headers say so).
 #include <memory>
-#include <vector>
 
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
 #include "worker/trainer/model/activation_function.h"
 #include "worker/trainer/model/blocks/block_maker.h"
-#include "worker/trainer/model/residual_branch.h"
+#include "worker/trainer/model/residual_block.h"
 #include "worker/trainer/model/sub_block.h"
 
 namespace hearth::trainer {
@@ -18,25 +17,19 @@ using spec::Slot;
 
 namespace {
 
-class DenseFfn : public SubBlock {
+class DenseFfn : public ResidualBlock {
  public:
-  DenseFfn(const ModelContext& context, const spec::PlacedBlock& placed);
-
-  const std::vector<int>& Params() const override { return params_; }
-  size_t WorkspaceBytes(const kernels::Exec& exec) const override;
-  absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
-  absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
-  const Operand* OutputGradient() const override { return branch_.OutputGradient(); }
-  absl::Status Backward(const kernels::Exec& exec,
-                        const Pass& pass,
-                        const kernels::TensorView& d_stream,
-                        const Operand* next) override;
-
- private:
   DenseFfn(const ModelContext& context,
            const spec::PlacedBlock& placed,
-           const spec::DenseFfnBuffers& ids,
-           const spec::GradientBuffers& gradients);
+           const spec::DenseFfnBuffers& ids);
+
+  absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
+
+ private:
+  absl::Status Inner(const kernels::Exec& exec, const Pass& pass) override;
+  absl::StatusOr<TensorView> InnerBackward(const kernels::Exec& exec,
+                                           const Pass& pass,
+                                           const TensorView& d_delta) override;
   // kColumns: of what was kept. Else of projected_, with `keep` keeping it as the plan says;
   // `project`: which the in projection writes first.
   absl::Status Activate(
@@ -47,7 +40,6 @@ class DenseFfn : public SubBlock {
                                 const Pass& pass,
                                 const kernels::TensorView& d_delta) const;
 
-  ResidualBranch branch_;
   bool activated_again_;  // backward makes the columns of the activation function's output
   bool with_gradient_;    // and that together with its gradient
   const ActivationFunction& function_;
@@ -56,42 +48,31 @@ class DenseFfn : public SubBlock {
   kernels::TensorView projected_;
   kernels::KeptInput kept_;  // projected_ as quantised passes keep it; empty: as it is
   kernels::TensorView d_activated_;
-  std::vector<int> params_;
 };
-
-DenseFfn::DenseFfn(const ModelContext& c, const spec::PlacedBlock& placed)
-    : DenseFfn(c, placed, c.Ids(placed.layer).ffn, c.ids().gradients) {}
 
 DenseFfn::DenseFfn(const ModelContext& c,
                    const spec::PlacedBlock& placed,
-                   const spec::DenseFfnBuffers& ids,
-                   const spec::GradientBuffers& gradients)
-    : branch_(c, placed, ids, {Slot::kFfnNorm, Slot::kFfnIn, Slot::kFfnDown}),
+                   const spec::DenseFfnBuffers& ids)
+    : ResidualBlock(
+          c, placed, ids, {.norm = Slot::kFfnNorm, .in = Slot::kFfnIn, .out = Slot::kFfnDown}),
       activated_again_(c.Site(Slot::kFfnDown, placed.layer).backward_makes_columns),
       with_gradient_(c.Site(Slot::kFfnDown, placed.layer).dy_waits),
       function_(FunctionOf(c.shape().activation)),
       parts_(c.shape().ffn_parts()),
       round_(c.numerics.activation),
       projected_(c.Floats(ids.projected)),
-      d_activated_(c.Floats(gradients.ffn.activated)) {
+      d_activated_(c.Floats(c.ids().gradients.ffn.activated)) {
   if (uint8_t* kept = c.arena->Bytes(ids.kept); kept != nullptr) {
     kept_ = kernels::KeptAt(kept, c.rows(), c.shape().ffn_in_width());
   }
-  branch_.AppendFirst(c, params_);
-  branch_.AppendLast(c, params_);
-}
-
-size_t DenseFfn::WorkspaceBytes(const kernels::Exec& exec) const {
-  // The activation functions need none (their headers say so).
-  return branch_.WorkspaceBytes(exec);
 }
 
 absl::Status DenseFfn::Activate(
     const kernels::Exec& exec, const Pass& pass, Forms forms, bool keep, bool project) const {
-  const Operand& x = branch_.out().x();
+  const Operand& x = out().x();
   const OperandTarget target = x.Target(pass, false, true, forms);
   // Evaluation keeps nothing.
-  const bool narrow = branch_.Quantised(pass) && pass.record;
+  const bool narrow = Quantised(pass) && pass.record;
   const kernels::KeptInput none;
   ActivationForward args;
   args.outputs.y = target.plain;
@@ -102,7 +83,7 @@ absl::Status DenseFfn::Activate(
   args.outputs.kept = narrow && forms == Forms::kColumns ? kept_ : none;
   args.input = projected_;
   if (project) {
-    HEARTH_ASSIGN_OR_RETURN(args.product, branch_.in().ForwardProduct(exec, pass, projected_));
+    HEARTH_ASSIGN_OR_RETURN(args.product, in().ForwardProduct(exec, pass, projected_));
   }
   HEARTH_RETURN_IF_ERROR(function_.Forward(exec, args));
   return x.Settle(exec, pass, target, forms);
@@ -113,40 +94,36 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec,
                                         const TensorView& d_delta) const {
   ActivationBackward args;
   HEARTH_ASSIGN_OR_RETURN(args.product,
-                          branch_.out().InputGradientProduct(exec, pass, d_delta, d_activated_));
-  const Operand& dy = branch_.in().dy();
-  args.gradient = dy.Target(pass, branch_.in().NeedsPlainDy(),
-                            kernels::WholeBlockParts(projected_.cols(), parts_));
+                          out().InputGradientProduct(exec, pass, d_delta, d_activated_));
+  const Operand& dy = in().dy();
+  args.gradient =
+      dy.Target(pass, in().NeedsPlainDy(), kernels::WholeBlockParts(projected_.cols(), parts_));
   args.input = projected_;
-  args.kept = branch_.Quantised(pass) ? kept_ : kernels::KeptInput();
+  args.kept = Quantised(pass) ? kept_ : kernels::KeptInput();
   args.round = round_;
   // The activation that the weights' gradient reads is made on the way, since its inputs are read
   // here anyhow. Restore leaves it out.
-  if (with_gradient_ && branch_.Quantised(pass)) {
-    args.output = branch_.out().x().Target(pass, false, false, Forms::kColumns).quant;
+  if (with_gradient_ && Quantised(pass)) {
+    args.output = out().x().Target(pass, false, false, Forms::kColumns).quant;
   }
   HEARTH_RETURN_IF_ERROR(function_.Backward(exec, args));
   return dy.Settle(exec, pass, args.gradient);
 }
 
-absl::Status DenseFfn::Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  HEARTH_RETURN_IF_ERROR(branch_.Normalise(exec, pass, stream, branch_.NormForms(pass)));
+absl::Status DenseFfn::Inner(const kernels::Exec& exec, const Pass& pass) {
   // From kFfn on backward projects again, so forward does not keep it.
-  const bool keep = branch_.Level(pass) < Recompute::kFfn;
-  HEARTH_RETURN_IF_ERROR(
-      Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth, keep, true));
-  return branch_.Leave(exec, pass, stream);
+  const bool keep = Level(pass) < Recompute::kFfn;
+  return Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth, keep, true);
 }
 
 absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
-  const Recompute level = branch_.Level(pass);
+  const Recompute level = Level(pass);
   if (level >= Recompute::kNormAct) {
-    HEARTH_RETURN_IF_ERROR(
-        branch_.Normalise(exec, pass, branch_.Restored(pass, stream),
-                          level >= Recompute::kFfn ? Forms::kBoth : Forms::kColumns));
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, Restored(pass, stream),
+                                     level >= Recompute::kFfn ? Forms::kBoth : Forms::kColumns));
   }
   const bool project = level >= Recompute::kFfn;
-  if (!branch_.Quantised(pass) || !activated_again_) {
+  if (!Quantised(pass) || !activated_again_) {
     return level >= Recompute::kNormAct ? Activate(exec, pass, Forms::kBoth, false, project)
                                         : absl::OkStatus();
   }
@@ -154,32 +131,29 @@ absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stre
   if (project && !kept_.empty()) {
     HEARTH_RETURN_IF_ERROR(Activate(exec, pass, Forms::kRows, true, true));
   } else if (project) {
-    HEARTH_RETURN_IF_ERROR(branch_.in().Forward(exec, pass, projected_));
+    HEARTH_RETURN_IF_ERROR(in().Forward(exec, pass, projected_));
   }
   return with_gradient_ ? absl::OkStatus() : Activate(exec, pass, Forms::kColumns, false, false);
 }
 
-absl::Status DenseFfn::Backward(const kernels::Exec& exec,
-                                const Pass& pass,
-                                const TensorView& d_stream,
-                                const Operand* next) {
-  HEARTH_ASSIGN_OR_RETURN(const TensorView d_delta, branch_.LeaveBackward(exec, pass, d_stream));
-  if (with_gradient_ && branch_.Quantised(pass)) {
+absl::StatusOr<TensorView> DenseFfn::InnerBackward(const kernels::Exec& exec,
+                                                   const Pass& pass,
+                                                   const TensorView& d_delta) {
+  if (with_gradient_ && Quantised(pass)) {
     // wgrad comes last: it reads columns that the activation function's backward makes again.
     HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass, d_delta));
-    HEARTH_RETURN_IF_ERROR(branch_.out().WeightGradient(exec, pass, d_delta));
+    HEARTH_RETURN_IF_ERROR(out().WeightGradient(exec, pass, d_delta));
   } else {
-    HEARTH_RETURN_IF_ERROR(branch_.out().WeightGradient(exec, pass, d_delta));
+    HEARTH_RETURN_IF_ERROR(out().WeightGradient(exec, pass, d_delta));
     HEARTH_RETURN_IF_ERROR(ActivateBackward(exec, pass, d_delta));
   }
-  return branch_.NormaliseBackward(exec, pass, projected_, d_stream, next);
+  return projected_;
 }
 
 }  // namespace
 
-std::unique_ptr<SubBlock> MakeDenseFfn(const ModelContext& context,
-                                       const spec::PlacedBlock& placed) {
-  return std::make_unique<DenseFfn>(context, placed);
+std::unique_ptr<SubBlock> MakeDenseFfn(const ModelContext& c, const spec::PlacedBlock& placed) {
+  return std::make_unique<DenseFfn>(c, placed, c.Ids(placed.layer).ffn);
 }
 
 }  // namespace hearth::trainer

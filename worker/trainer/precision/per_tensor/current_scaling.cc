@@ -61,11 +61,6 @@ class CurrentOperand : public TensorOperand {
 
 }  // namespace
 
-absl::Status CurrentScaling::UpdateActivations(const kernels::Exec& /*exec*/,
-                                               const int32_t* /*skip*/) const {
-  return absl::OkStatus();
-}
-
 std::shared_ptr<const OperandForm> CurrentScaling::BindActivation(
     int64_t site, const OperandBuffers& buffers) const {
   return std::make_shared<CurrentOperand>(*this, site, buffers);

@@ -1,4 +1,5 @@
-// One scale for each tensor, from its own magnitude: it is measured before it is quantised.
+// One scale for each tensor, from its own magnitude: it is measured before it is quantised, so that
+// nothing is left to update after a step.
 #pragma once
 
 #include "worker/trainer/precision/per_tensor/tensor_scaling.h"
@@ -8,9 +9,6 @@ namespace hearth::trainer {
 class CurrentScaling : public TensorScaling {
  public:
   using TensorScaling::TensorScaling;
-
-  // Every pass has made its scales itself.
-  absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const override;
 
  private:
   std::shared_ptr<const OperandForm> BindActivation(int64_t site,

@@ -23,13 +23,6 @@ OperandTarget PlainOperand::Target(const Pass& pass,
   return target;
 }
 
-absl::Status PlainOperand::Settle(const kernels::Exec& /*exec*/,
-                                  const Pass& /*pass*/,
-                                  const OperandTarget& /*target*/,
-                                  Forms /*forms*/) const {
-  return absl::OkStatus();
-}
-
 absl::Status PlainOperand::Make(const kernels::Exec& exec,
                                 const Pass& pass,
                                 const TensorView& plain,

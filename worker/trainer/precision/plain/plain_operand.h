@@ -12,10 +12,6 @@ class PlainOperand : public OperandForm {
   PlainOperand(const kernels::TensorView& plain, float* amax) : plain_(plain), amax_(amax) {}
 
   OperandTarget Target(const Pass& pass, bool keep_plain, bool blocks, Forms forms) const override;
-  absl::Status Settle(const kernels::Exec& exec,
-                      const Pass& pass,
-                      const OperandTarget& target,
-                      Forms forms) const override;
   absl::Status Make(const kernels::Exec& exec,
                     const Pass& pass,
                     const kernels::TensorView& plain,

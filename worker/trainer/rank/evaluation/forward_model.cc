@@ -1,6 +1,5 @@
 #include "worker/trainer/rank/evaluation/forward_model.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -37,7 +36,7 @@ void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& jo
   if (!options.attention.empty()) {
     data.set_attention(options.attention);
   }
-  length = std::min(length, spec::PositionLimit(job.model).value_or(length));
+  length = spec::WithinPositions(job.model, length);
   data.set_sequence_length(
       static_cast<int32_t>(options.sequence_length > 0 ? options.sequence_length : length));
   data.add_train()->set_path(options.path);

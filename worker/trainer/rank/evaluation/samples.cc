@@ -88,8 +88,7 @@ absl::StatusOr<std::unique_ptr<Generator>> Samples::NewGenerator(
     wanted.prompt = std::max(wanted.prompt, prompt);
     wanted.length = std::max(wanted.length, prompt + TokensOf(request.text));
   }
-  wanted.length =
-      std::min(wanted.length, spec::PositionLimit(wanted.model).value_or(wanted.length));
+  wanted.length = spec::WithinPositions(wanted.model, wanted.length);
   wanted.end_token = tokenizer_->eos();
   wanted.threads = options.threads;
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Generator> generator, Generator::Create(wanted));
