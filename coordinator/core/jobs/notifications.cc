@@ -182,6 +182,7 @@ void Notifications::Restore(const v1::JobRecord& record) {
 
 void Notifications::Expect(const std::string& job_id, const v1::PendingNotification& pending) {
   const Key key = KeyOf(pending.id());
+  Forget(key);  // damage may have left an id twice; no queue may keep what is not expected
   attempts_[key] = {job_id, ReceiverOf(pending), turn_.mono()};
   Queued(key, attempts_[key]);
 }

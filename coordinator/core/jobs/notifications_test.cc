@@ -276,6 +276,21 @@ TEST(Notifications, UrlThatIsNoLongerAllowed_IsGivenUpWithTheReason) {
   EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), 0);
 }
 
+TEST(Notifications, DamagedStoreWithAnIdTwice_IsServedAllTheSame) {
+  Harness h(Options());
+  RunTold(h);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  v1::JobRecord twice = h.jobs.at("job");
+  twice.mutable_job()->set_job_id("twice");
+  twice.mutable_pending_notifications(0)->set_url("http://other/x");
+  h.jobs["twice"] = twice;
+  CoreOptions tightened = Options();
+  tightened.notify_url_prefixes = {"https://ok.example.org/"};
+  h.RestartWith(tightened);
+  h.Tick();
+  EXPECT_EQ(h.core->pending_notifications(), 0);
+}
+
 TEST(Notifications, UrlOfTheOperators_NeedsNoPrefix) {
   CoreOptions options = Options();
   options.notify_url_prefixes = {"http://sink/"};
