@@ -85,6 +85,10 @@ class JobState {
   void set_last_report(v1::StepReport report) {
     *row_.mutable_job()->mutable_last_report() = std::move(report);
   }
+  // Leaves an empty one, for a new one to take over what comes now and then.
+  v1::StepReport TakeLastReport() {
+    return std::exchange(*row_.mutable_job()->mutable_last_report(), v1::StepReport());
+  }
   // RunPlans: what is planned and measured; nullopt = the job does not run on GPUs.
   void set_plan(const std::optional<v1::JobPlan>& plan);
   v1::JobPlan& plan() { return *row_.mutable_plan(); }
