@@ -82,13 +82,18 @@ TEST(Reports, Samples_StayWithTheJobUntilNewerOnesCome) {
     sample.set_text(text);
     h.Report("job", 0, report);
   };
-  write(7, " upon");
-  EXPECT_EQ(h.history.back().step().samples(0).text(), " upon");
+  const std::string first = " upon a time there was a test of many words";
+  write(7, first);
+  EXPECT_EQ(h.history.back().step().samples(0).text(), first);
   h.Step("job", 8);
   EXPECT_TRUE(h.history.back().step().samples().empty());
   ASSERT_EQ(h.Job("job").last_report().samples_size(), 1);
   EXPECT_EQ(h.Job("job").last_report().samples(0).step(), 7);
-  write(9, " more");
+  const char* const bytes = h.core->FindJob("job")->job().last_report().samples(0).text().data();
+  h.Step("job", 9);
+  EXPECT_EQ(h.core->FindJob("job")->job().last_report().samples(0).text().data(), bytes)
+      << "a report copies no text of an earlier one";
+  write(10, " more");
   ASSERT_EQ(h.Job("job").last_report().samples_size(), 1);
   EXPECT_EQ(h.Job("job").last_report().samples(0).text(), " more");
   h.Restart();

@@ -1,7 +1,9 @@
 // Jobs of task: eval: which models they get, how they start, go on and end.
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/core/core.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -10,6 +12,7 @@
 namespace hearth::coordinator {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using M = v1::CoordinatorMessage;
@@ -228,6 +231,16 @@ class HeldCheckpointsTest : public EvaluationTest {
     h_.Step("long", step);
     h_.Checkpoint("long", step);
   }
+  // Messages of the job's events that begin so.
+  std::vector<std::string> EventsOf(const std::string& job, const std::string& begin) const {
+    std::vector<std::string> texts;
+    for (const v1::JobEvent& event : h_.events) {
+      if (event.job_id() == job && event.message().substr(0, begin.size()) == begin) {
+        texts.push_back(event.message());
+      }
+    }
+    return texts;
+  }
   std::vector<int64_t> Recorded() {
     std::vector<int64_t> steps;
     for (const v1::Checkpoint& checkpoint : h_.core->FindJob("long")->checkpoints()) {
@@ -276,6 +289,57 @@ TEST_F(HeldCheckpointsTest, Prune_AfterARestartOfTheCoordinator_DropsThemToo) {
   h_.Cancel("eval");
   h_.Tick();
   EXPECT_THAT(Recorded(), ElementsAre(8, 6));
+}
+
+TEST_F(HeldCheckpointsTest, PausedEvaluation_KeepsThemAndBothJobsSayWhy) {
+  Save(6);
+  EXPECT_THAT(
+      EventsOf("long", "checkpoints stay"),
+      ElementsAre("checkpoints stay beyond checkpoint.keep_last: eval has still to evaluate "
+                  "them"));
+  Save(8);
+  h_.Pause("eval");
+  ASSERT_EQ(h_.State("eval"), v1::JOB_STATE_PAUSED);
+  h_.Pass(absl::Hours(2), {"a"}, false);
+  Save(10);
+  EXPECT_THAT(Recorded(), ElementsAre(10, 8, 4, 2)) << "for as long as it rests";
+  EXPECT_THAT(EventsOf("long", "checkpoints stay"),
+              ElementsAre(_,
+                          "checkpoints stay beyond checkpoint.keep_last: eval (paused) has still "
+                          "to evaluate them"));
+  EXPECT_THAT(EventsOf("eval", "checkpoints"),
+              ElementsAre("checkpoints of long stay beyond its checkpoint.keep_last while this job "
+                          "is paused: it has still to evaluate them; cancel it to let go of them"));
+  const size_t events = h_.events.size();
+  h_.Restart();
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(10, 8, 4, 2));
+  EXPECT_EQ(h_.events.size(), events) << "a restart says nothing again";
+  h_.Cancel("eval");
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(10, 8));
+}
+
+TEST_F(HeldCheckpointsTest, Tick_LooksAtAllJobsOnlyAfterAChange) {
+  Save(6);
+  for (int i = 0; i < 300; ++i) {
+    CreateJob other;
+    other.job_id = absl::StrCat("other-", i);
+    other.spec.mutable_resources()->set_device("cuda");
+    h_.Do(other);
+  }
+  for (int i = 0; i < 30; ++i) {
+    h_.Pass(absl::Milliseconds(500), {"a"}, false);
+  }
+  int64_t most = 0;
+  for (int i = 0; i < 100; ++i) {
+    h_.Pass(absl::Milliseconds(500), {"a"}, false);
+    most = std::max(most, h_.last.visits.jobs);
+  }
+  EXPECT_LT(most, 100);
+  h_.Cancel("eval");
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(6, 4));
 }
 
 TEST_F(EvaluationTest, Create_OfAnothersJob_IsForAdminsAndItsOwner) {

@@ -176,6 +176,10 @@ class Dockerfile(unittest.TestCase):
         for option in re.findall(r"-D(\w+)=", self.text):
             self.assertRegex(options, rf"\b{option}\b")
 
+    def test_the_runtime_image_can_check_certificates(self):
+        runtime = self.text.split(" AS runtime\n")[1].split("\nFROM ")[0]
+        self.assertRegex(runtime, r"apt-get install .*\bca-certificates\b")
+
     def test_the_bundle_unpacks_where_the_path_points(self):
         self.assertIn('bundle/{bin,libexec,lib', series.read("scripts/bundle.sh"))
         self.assertRegex(self.text, r"(?s)AS bundle\n.*ADD bundle.tar.xz /opt/\nENV PATH=/opt/bundle/bin")

@@ -15,9 +15,12 @@ void World::CheckEvent(const v1::JobEvent& event) {
   }
   store_.revision = event.revision();
   Say(event.ShortDebugString());
+  OweFor(event);
+  CheckGivenUp(event);
   if (event.type() != "state") {
     return;
   }
+  CheckNotEarly(event);
   auto& last = store_.last_state[event.job_id()];
   const bool created = event.from_state() == v1::JOB_STATE_UNSPECIFIED;
   if (created ? last != v1::JOB_STATE_UNSPECIFIED : last != event.from_state()) {
@@ -126,6 +129,9 @@ void World::CheckCore(bool after_tick) {
     if (job.reason().empty() || !reasons::IsReasonCode(job.reason_code())) {
       Fail(absl::StrCat(job.job_id(), " has no reason"));
     }
+    if (after_tick) {
+      CheckNotLate(*record);
+    }
     if (after_tick && job.state() == v1::JOB_STATE_QUEUED && job.reason_code() == "submitted") {
       Fail(absl::StrCat(job.job_id(), " waits and does not say for what"));
     }
@@ -190,7 +196,9 @@ bool World::CouldTake(const v1::Job& waiting, const std::string& id) const {
 void World::CheckStart(const v1::JobRecord& started) {
   for (const v1::JobRecord* record : core_->Jobs()) {
     const v1::Job& waiting = record->job();
-    if (waiting.state() != v1::JOB_STATE_QUEUED) {
+    // Their places are those of the moment at which they were let go.
+    if (waiting.state() != v1::JOB_STATE_QUEUED || waiting.spec().has_start() ||
+        started.job().spec().has_start()) {
       continue;
     }
     if (!ComesTooLate(started.job(), waiting)) {
@@ -214,7 +222,9 @@ void World::CheckStart(const v1::JobRecord& started) {
 void World::CheckPreempted(const v1::Job& victim) {
   for (const v1::JobRecord* record : core_->Jobs()) {
     const v1::Job& job = record->job();
-    if (job.state() == v1::JOB_STATE_QUEUED && !ComesTooLate(job, victim) &&
+    const bool later =
+        !job.spec().has_start() && !victim.spec().has_start() && ComesTooLate(job, victim);
+    if (job.state() == v1::JOB_STATE_QUEUED && !later &&
         job.spec().resources().priority() > victim.spec().resources().priority()) {
       return;
     }
@@ -288,6 +298,7 @@ void World::CheckEnd() {
     }
     CheckFolders(record);
   }
+  CheckOwed();
 }
 
 }  // namespace hearth::sim

@@ -36,6 +36,9 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
   int64_t epochs = 0;
   int64_t overtakings = 0;
   int64_t aged = 0;
+  int64_t told = 0;
+  int64_t refused = 0;
+  int64_t waited = 0;
   absl::Duration virtual_time;
   std::map<std::string, int64_t> reasons;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
@@ -49,6 +52,9 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
     epochs += world.epochs();
     overtakings += world.overtakings();
     aged += world.aged();
+    told += world.told();
+    refused += world.refused();
+    waited += world.started_after_waiting();
     virtual_time += world.virtual_time();
     for (const auto& [reason, count] : world.reasons()) {
       reasons[reason] += count;
@@ -57,7 +63,8 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
   std::cout << seed_count << " seeds from " << first_seed << ": " << commands << " commands, "
             << epochs << " gang starts, " << absl::FormatDuration(virtual_time)
             << " of virtual time\n  " << overtakings << " starts ahead of older jobs, " << aged
-            << " ahead of jobs of higher priority\n";
+            << " ahead of jobs of higher priority\n  " << told << " notifications told, " << refused
+            << " refused, " << waited << " starts after a time or another job\n";
   for (const auto& [reason, count] : reasons) {
     std::cout << "  " << reason << ": " << count << "\n";
   }
@@ -65,6 +72,9 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
   if (seed_count >= 1000) {
     EXPECT_GT(overtakings, 0);
     EXPECT_GT(aged, 0);
+    EXPECT_GT(told, 0);
+    EXPECT_GT(refused, 0);
+    EXPECT_GT(waited, 0);
   }
 }
 

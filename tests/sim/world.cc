@@ -142,7 +142,12 @@ void World::StartCoordinator() {
   }
   Say(absl::StrCat("coordinator starts, ", boot_id_));
   const core::RestoredState state = Restore();
-  core_ = std::make_unique<core::Core>(Options(generation_, aging_), state, Now());
+  core::CoreOptions options = Options(generation_, aging_);
+  // The operator has changed the file; jobs are not submitted to receivers that it refuses.
+  tightened_ = tightened_ ||
+               (AllFaults() && submitted_.size() == static_cast<size_t>(job_count_) && Chance(0.2));
+  AddReceivers(options);
+  core_ = std::make_unique<core::Core>(options, state, Now());
   Tick(generation_);
 }
 
@@ -190,6 +195,7 @@ void World::CrashCoordinator() {
     durable_->End(Chance(0.5));
   }
   backlog_.clear();
+  under_way_.clear();
   stalled_until_ = clock_.Monotonic();
   for (auto& [id, link] : links_) {
     if (link.open) {
@@ -227,6 +233,7 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
   ++commands_;
   const bool tick = command.As<core::Tick>() != nullptr;
   core::Effects effects = core_->Apply(command, Now());
+  LookAtTheClock();
   if (!healed_ && Chance(crash_chance_)) {
     CrashCoordinator();  // before the commit: nobody may ever see these effects
     return;
@@ -285,6 +292,9 @@ void World::Carry(const core::Effects& effects,
       }
     });
   }
+  for (const core::DeliveryRequest& request : effects.deliveries) {
+    Deliver(request);
+  }
   if (effects.reply.has_value() && answer != nullptr) {
     answer(*effects.reply);
   }
@@ -319,10 +329,16 @@ void World::Submit(int index) {
   resources.set_device("cpu");
   resources.set_priority(AllFaults() ? pick(0, 2) : 0);
   resources.set_max_restarts(pick(1, 4));
+  AskToBeTold(spec, pick);
+  const bool may_go = AskToWait(index, spec, pick);
   const auto before = submitted_.find(index);
-  if (before == submitted_.end()) {
+  if (before == submitted_.end() && !may_go) {
+    After(Ms(1000, 4000), [this, index] { Submit(index); });
+  } else if (before == submitted_.end()) {
     Give(create, [this, index](const core::Reply& reply) {
-      if (!reply.status.ok()) {
+      if (absl::IsFailedPrecondition(reply.status)) {
+        no_after_.insert(index);  // AFTER_ENDED: it would wait for ever
+      } else if (!reply.status.ok()) {
         Fail(absl::StrCat("submit refused: ", reply.status.ToString()));
       } else if (submitted_.count(index) == 0 && Chance(0.8)) {  // else the answer is lost
         submitted_[index] = reply.job->job_id();
@@ -457,6 +473,7 @@ void World::Fault() {
 void World::Heal() {
   healed_ = true;
   stalled_until_ = clock_.Monotonic();
+  LetTimesCome();
   Continue();
   for (auto& daemon : daemons_) {
     if (daemon->mute || daemon->deaf) {
@@ -478,9 +495,17 @@ void World::CheckDone() {
     if (record.job().state() == v1::JOB_STATE_PAUSED) {
       core::ResumeJob resume;
       resume.job_id = id;
-      Give(resume);
+      // What it waits for may have failed meanwhile.
+      Give(resume, [this, job_id = id](const core::Reply& reply) {
+        v1::CancelJobRequest cancel;
+        cancel.set_job_id(job_id);
+        if (absl::IsFailedPrecondition(reply.status)) {
+          Give(cancel);
+        }
+      });
     }
   }
+  all = all && NoneIsPending();
   // Roots are looked at again after the last gang's end.
   all_since_ = all ? std::min(all_since_, clock_.Monotonic()) : absl::InfiniteDuration();
   done_ = clock_.Monotonic() - all_since_ >= kRootsSettle;

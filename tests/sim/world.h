@@ -1,7 +1,8 @@
 // A small world around the real coordinator core: a store that keeps only what was committed (in
 // one mode the real one, on a disk that loses power), a network that delays, cuts in both
 // directions or in one, drops and repeats, users whose commands overtake each other, wall clocks
-// that jump, worker daemons that crash and come back, and gangs that train in lockstep. All from
+// that jump, worker daemons that crash and come back, gangs that train in lockstep, receivers of
+// notifications that fail or take long, and jobs that wait for a time or for another job. All from
 // one seed, on a FakeClock.
 #pragma once
 
@@ -121,6 +122,11 @@ class World {
   int64_t overtakings() const { return overtakings_; }
   // Starts ahead of a waiting job of higher priority that was submitted too late to overtake.
   int64_t aged() const { return aged_; }
+  // Notifications that were owed and came, and those that were given up as their URLs are refused.
+  int64_t told() const { return told_; }
+  int64_t refused() const { return refused_; }
+  // First starts of jobs that had to wait for a time or for another job.
+  int64_t started_after_waiting() const { return started_after_waiting_; }
 
  private:
   // world.cc: time, chance, the coordinator and its clients.
@@ -168,6 +174,28 @@ class World {
   void CheckEnd();
   void CheckFolders(const v1::JobRecord& record);
 
+  // told.cc: receivers, and what jobs wait for.
+  void AddReceivers(core::CoreOptions& options) const;
+  void AskToBeTold(v1::JobSpec& spec, const std::function<int(int, int)>& pick) const;
+  // False: the job to wait for is not there yet.
+  bool AskToWait(int index, v1::JobSpec& spec, const std::function<int(int, int)>& pick);
+  void Deliver(const core::DeliveryRequest& request);
+  void TakeTold(const std::string& receiver, const std::string& id);
+  // What the event owes to whom; it is committed.
+  void OweFor(const v1::JobEvent& event);
+  void CheckGivenUp(const v1::JobEvent& event);
+  // All that is owed was told, or given up with its reason.
+  void CheckOwed();
+  bool NoneIsPending() const;
+  // The core has seen a wall clock at or past the job's start time.
+  bool TimeCame(const v1::Job& job) const;
+  // State of the job that it waits for; SUCCEEDED if for none.
+  v1::JobState FirstsState(const v1::Job& job) const;
+  void LookAtTheClock();
+  void CheckNotEarly(const v1::JobEvent& event);
+  void CheckNotLate(const v1::JobRecord& record);
+  void LetTimesCome();
+
   // daemons.cc: agents and the gangs' data plane.
   void StartDaemon(Daemon& daemon);
   void CrashDaemon(Daemon& daemon);
@@ -195,6 +223,11 @@ class World {
   void ListFolders(Daemon& daemon, int64_t request_id);
   void Remove(const v1::DeleteCheckpointFolder& message);
 
+  struct Owed {
+    std::string job_id;
+    std::string kind;
+    bool told = false;
+  };
   struct Event {
     absl::Duration at;
     int64_t order;
@@ -237,6 +270,17 @@ class World {
   std::map<std::string, absl::Duration> submit_times_;  // by the clock that does not jump
   int64_t overtakings_ = 0;
   int64_t aged_ = 0;
+
+  std::map<std::pair<int64_t, std::string>, Owed> owed_;  // by event revision and receiver
+  std::map<std::string, int64_t> given_up_;               // "job kind receiver" -> how many
+  std::set<std::string> under_way_;                       // receivers, of this coordinator
+  bool tightened_ = false;                                // url_prefixes are
+  std::map<int, absl::Time> start_times_;                 // by job index
+  std::set<int> no_after_;                                // the job to wait for had ended
+  std::map<std::string, absl::Time> latest_seen_;         // wall clock since the job is there
+  int64_t told_ = 0;
+  int64_t refused_ = 0;
+  int64_t started_after_waiting_ = 0;
 
   std::vector<std::unique_ptr<Daemon>> daemons_;
   std::map<uint64_t, Link> links_;

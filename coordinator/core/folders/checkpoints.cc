@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/spec/fields/rows.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/transitions.h"
@@ -67,7 +69,7 @@ void Checkpoints::Announced(const WorkerState& worker,
   rendezvous_.ForgetCheckpoints(view.job_id(), view.epoch(), announcement.step(), turn_.effects());
   gangs_.of(view.job_id()).Progress(announcement.step(), turn_.mono());
   // A walk over all jobs, so only where there is something to remove.
-  Prune(job, job.checkpoints().size() > Keep(job.job()) ? Awaited() : std::set<Key>());
+  Prune(job, job.checkpoints().size() > Keep(job.job()) ? FindAwaited() : Awaited());
   states_.Note(
       job, "checkpoint", "trainer",
       absl::StrCat("checkpoint of step ", announcement.step(), " in ", announcement.path()));
@@ -76,29 +78,62 @@ void Checkpoints::Announced(const WorkerState& worker,
   }
 }
 
-int Checkpoints::Prune(JobState& job, const std::set<Key>& awaited) {
+int Checkpoints::Prune(JobState& job, const Awaited& awaited) {
   const int keep = Keep(job.job());
   auto& kept = job.checkpoints();
   const int before = kept.size();
+  Holders holders;
   // At least one is kept, so the newest, at 0, never goes: it is what the job resumes from.
   for (int i = kept.size() - 1; i >= keep; --i) {
-    if (awaited.count({kept[i].job_id(), kept[i].epoch(), kept[i].step()}) > 0) {
+    const auto found = awaited.find({kept[i].job_id(), kept[i].epoch(), kept[i].step()});
+    if (found == awaited.end()) {
+      folders_.Drop(kept[i]);
+      kept.erase(kept.begin() + i);
       continue;
     }
-    folders_.Drop(kept[i]);
-    kept.erase(kept.begin() + i);
+    for (const std::string& id : found->second) {
+      holders[id] = jobs_.at(id).state() == v1::JOB_STATE_PAUSED;
+    }
   }
-  if (kept.size() > keep) {
-    over_.insert(job.job().job_id());
-  } else {
-    over_.erase(job.job().job_id());
-  }
+  Say(job, holders);
   return before - kept.size();
 }
 
-std::set<Checkpoints::Key> Checkpoints::Awaited() const {
-  std::set<Key> awaited;
-  for (const auto& [id, job] : jobs_.all()) {
+void Checkpoints::Say(JobState& job, const Holders& holders) {
+  const std::string& id = job.job().job_id();
+  if (holders.empty()) {
+    over_.erase(id);
+    return;
+  }
+  const auto found = over_.find(id);
+  // Empty: of the time before this process, which has said it.
+  const bool said = found != over_.end() && (found->second.empty() || found->second == holders);
+  const Holders before = found == over_.end() ? Holders() : found->second;
+  over_[id] = holders;
+  if (said) {
+    return;
+  }
+  std::vector<std::string> names;
+  for (const auto& [holder, paused] : holders) {
+    names.push_back(absl::StrCat(holder, paused ? " (paused)" : ""));
+    const auto known = before.find(holder);
+    if (paused && (known == before.end() || !known->second)) {
+      states_.Note(
+          *jobs_.Edit(holder), "checkpoint", "coordinator",
+          absl::StrCat("checkpoints of ", id,
+                       " stay beyond its checkpoint.keep_last while this job is paused: it "
+                       "has still to evaluate them; cancel it to let go of them"));
+    }
+  }
+  states_.Note(
+      job, "checkpoint", "coordinator",
+      absl::StrCat("checkpoints stay beyond checkpoint.keep_last: ", absl::StrJoin(names, ", "),
+                   names.size() == 1 ? " has" : " have", " still to evaluate them"));
+}
+
+Checkpoints::Awaited Checkpoints::FindAwaited() const {
+  Awaited awaited;
+  for (const auto& [id, job] : jobs_.Walk()) {
     if (IsTerminal(job.state())) {
       continue;
     }
@@ -106,7 +141,7 @@ std::set<Checkpoints::Key> Checkpoints::Awaited() const {
     // A report of a worker may name any step.
     for (int64_t i = std::max<int64_t>(0, job.job().step()); i < models.size(); ++i) {
       const v1::Checkpoint& checkpoint = models[static_cast<int>(i)].checkpoint();
-      awaited.insert({checkpoint.job_id(), checkpoint.epoch(), checkpoint.step()});
+      awaited[{checkpoint.job_id(), checkpoint.epoch(), checkpoint.step()}].push_back(id);
     }
   }
   return awaited;
@@ -116,15 +151,15 @@ void Checkpoints::Check() {
   if (!std::exchange(restored_, true)) {
     for (const auto& [id, job] : jobs_.all()) {
       if (job.record().checkpoints_size() > Keep(job.job())) {
-        over_.insert(id);
+        over_.try_emplace(id);
       }
     }
   }
-  if (over_.empty()) {
+  if (!jobs_.TakeReadersChanged() || over_.empty()) {
     return;
   }
-  const std::set<Key> awaited = Awaited();
-  for (const std::string& id : std::set<std::string>(over_)) {
+  const Awaited awaited = FindAwaited();
+  for (const auto& [id, holders] : std::map<std::string, Holders>(over_)) {
     JobState* const job = jobs_.Edit(id);
     if (job == nullptr) {
       over_.erase(id);

@@ -1,10 +1,11 @@
 // The checkpoints that a job's record names: recorded when rank 0 announces them, dropped when
 // newer ones take their places or a user deletes them. Checkpoints that a job of task: eval still
-// has to evaluate are kept beyond keep_last until then; only a user can remove them.
-// JobState::checkpoints() is changed only here. Owns the list of jobs that have more than keep_last
-// for that reason.
+// has to evaluate are kept beyond keep_last until then, also while that job is paused; only a user
+// can remove them. Both jobs say so in their events. JobState::checkpoints() is changed only here.
+// Owns the list of jobs that have more than keep_last for that reason.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -46,7 +47,8 @@ class Checkpoints {
                  JobState& job,
                  int rank,
                  const v1::CheckpointAnnouncement& announcement);
-  // Drops those beyond keep_last that nothing evaluates any more.
+  // In a Tick: drops those beyond keep_last that nothing evaluates any more. Looks only after a
+  // change to a job that evaluates.
   void Check();
 
  private:
@@ -57,13 +59,20 @@ class Checkpoints {
     auto operator<=>(const Key&) const = default;
   };
 
+  // The jobs that are still to evaluate a checkpoint, in the order of their ids.
+  using Awaited = std::map<Key, std::vector<std::string>>;
+  // Jobs that hold what is beyond keep_last, and whether they are paused.
+  using Holders = std::map<std::string, bool>;
+
   void Delete(const v1::DeleteCheckpointRequest& request);
   // keep_last over all epochs. The coordinator thins out, not the trainer: only here is it known
   // that a newer one is recorded, and a folder whose successor's announcement was lost is what the
   // job will resume from. Returns how many it dropped.
-  int Prune(JobState& job, const std::set<Key>& awaited);
+  int Prune(JobState& job, const Awaited& awaited);
   // Those that jobs which have not ended are still to evaluate.
-  std::set<Key> Awaited() const;
+  Awaited FindAwaited() const;
+  // Tells both sides who holds more than keep_last of `job`, when that changes.
+  void Say(JobState& job, const Holders& holders);
 
   Turn& turn_;
   Jobs& jobs_;
@@ -72,8 +81,8 @@ class Checkpoints {
   CheckpointFolders& folders_;
   JobStates& states_;
   PlanTimer& plan_;
-  bool restored_ = false;       // over_ has those of the time before this process
-  std::set<std::string> over_;  // ids of jobs with more than keep_last
+  bool restored_ = false;                // over_ has those of the time before this process
+  std::map<std::string, Holders> over_;  // jobs with more than keep_last, and what was said of them
 };
 
 }  // namespace hearth::coordinator

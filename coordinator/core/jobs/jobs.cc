@@ -113,6 +113,7 @@ void Jobs::SetStart(JobState& job, bool was_held, v1::StartRecord start, Now now
 
 void Jobs::Delete(const std::string& job_id, Effects& effects) {
   effects.job_deletes.push_back(job_id);
+  readers_changed_ = readers_changed_ || !at(job_id).job().models().empty();
   waiting_.Remove(job_id);
   held_.Remove(job_id);
   if (held_.by_job().contains(job_id)) {
@@ -174,6 +175,7 @@ JobState* Jobs::Edit(const std::string& job_id) {
 void Jobs::Mark(const JobState& job, bool durable) {
   bool& mark = dirty_[job.job().job_id()];
   mark = mark || durable;
+  readers_changed_ = readers_changed_ || !job.job().models().empty();
 }
 
 void Jobs::AddEvent(JobState& job,

@@ -85,6 +85,10 @@ class JobState {
   void set_last_report(v1::StepReport report) {
     *row_.mutable_job()->mutable_last_report() = std::move(report);
   }
+  // Leaves an empty one, for a new one to take over what comes now and then.
+  v1::StepReport TakeLastReport() {
+    return std::exchange(*row_.mutable_job()->mutable_last_report(), v1::StepReport());
+  }
   // RunPlans: what is planned and measured; nullopt = the job does not run on GPUs.
   void set_plan(const std::optional<v1::JobPlan>& plan);
   v1::JobPlan& plan() { return *row_.mutable_plan(); }
@@ -152,6 +156,11 @@ class Jobs {
       : plan_(plan), aging_(aging), revision_(last_revision) {}
 
   const std::map<std::string, JobState>& all() const { return jobs_; }
+  // The same, each counted as looked up: for walks that a Tick may make.
+  const std::map<std::string, JobState>& Walk() const {
+    visits_ += static_cast<int64_t>(jobs_.size());
+    return jobs_;
+  }
   const std::set<std::string>& active() const { return active_; }  // they have a gang
   // QUEUED and waiting for workers, and QUEUED and waiting for what spec.start names.
   const WaitingLines& waiting() const { return waiting_; }
@@ -206,6 +215,9 @@ class Jobs {
                   const std::string& reason,
                   Now now,
                   Effects& effects);
+  // Whether a job that reads models (Job.models) has changed or was deleted since the last call, or
+  // none was asked for yet.
+  bool TakeReadersChanged() { return std::exchange(readers_changed_, false); }
   void CountReason(const std::string& code) { ++reason_counts_[code]; }
   // Jobs that were looked up since the last call; Visits.
   int64_t TakeVisits() { return std::exchange(visits_, 0); }
@@ -229,6 +241,7 @@ class Jobs {
   QueueClock queue_clock_;
   std::map<std::string, int64_t> reason_counts_;
   std::map<std::string, bool> dirty_;  // job id -> durable
+  bool readers_changed_ = true;
   mutable int64_t visits_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,8 @@ constexpr NotificationKind kKinds[] = {
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Hours(1);
 constexpr size_t kErrorBytes = 300;
+// Of a reason, which a pending notification has twice; it is written with each change to the job.
+constexpr size_t kReasonBytes = 512;
 
 const NotificationKind* KindOf(const v1::JobEvent& event) {
   for (const NotificationKind& kind : kKinds) {
@@ -53,6 +56,23 @@ std::string TextOf(const v1::Job& job, const v1::JobEvent& event, const Notifica
 
 std::string TimeText(const google::protobuf::Timestamp& time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", FromProto(time), absl::UTCTimeZone());
+}
+
+// URLs of one server hang together.
+std::string ReceiverOf(const v1::PendingNotification& pending) {
+  return pending.command().empty() ? absl::AsciiStrToLower(spec::UrlOrigin(pending.url()))
+                                   : absl::StrCat("command ", pending.command());
+}
+
+// Empty: the URL begins with one of `prefixes`, or any may be called.
+std::string PrefixRefusal(const std::string& url, const std::vector<std::string>& prefixes) {
+  const bool allowed =
+      prefixes.empty() || std::any_of(prefixes.begin(), prefixes.end(), [&url](const auto& prefix) {
+        return absl::StartsWith(url, prefix);
+      });
+  return allowed ? ""
+                 : absl::StrCat("this coordinator sends to no such URL; it must begin with ",
+                                absl::StrJoin(prefixes, " or "));
 }
 
 // The place of a notification in the job's list; nothing: it is not there.
@@ -120,7 +140,6 @@ absl::Status CheckReceiversAllowed(const v1::JobSpec& spec, const CoreOptions& o
   std::vector<spec::FieldViolation> violations;
   const std::vector<std::string_view> commands(options.notify_commands.begin(),
                                                options.notify_commands.end());
-  const std::vector<std::string>& prefixes = options.notify_url_prefixes;
   for (int i = 0; i < spec.notify_size(); ++i) {
     const v1::NotifySpec& receiver = spec.notify(i);
     const std::string path = absl::StrCat("notify[", i, "]");
@@ -132,14 +151,9 @@ absl::Status CheckReceiversAllowed(const v1::JobSpec& spec, const CoreOptions& o
                  "hearth-coordinator --notify"
                : spec::UnknownNameText(receiver.command(), "command", commands)});
     }
-    const bool allowed =
-        prefixes.empty() || std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) {
-          return absl::StartsWith(receiver.url(), prefix);
-        });
-    if (!receiver.url().empty() && !allowed) {
-      violations.push_back({path + ".url", absl::StrCat("this coordinator sends to no such URL; it "
-                                                        "must begin with ",
-                                                        absl::StrJoin(prefixes, " or "))});
+    const std::string refusal = PrefixRefusal(receiver.url(), options.notify_url_prefixes);
+    if (!receiver.url().empty() && !refusal.empty()) {
+      violations.push_back({path + ".url", refusal});
     }
   }
   return spec::ViolationsToStatus(violations);
@@ -162,20 +176,36 @@ Notifications::Key Notifications::KeyOf(const std::string& id) {
 
 void Notifications::Restore(const v1::JobRecord& record) {
   for (const v1::PendingNotification& pending : record.pending_notifications()) {
-    Expect(record.job().job_id(), pending.id());
+    Expect(record.job().job_id(), pending);
   }
 }
 
-void Notifications::Expect(const std::string& job_id, const std::string& id) {
-  const Key key = KeyOf(id);
-  attempts_[key] = {job_id, turn_.mono()};
-  due_.emplace(turn_.mono(), key);
+void Notifications::Expect(const std::string& job_id, const v1::PendingNotification& pending) {
+  const Key key = KeyOf(pending.id());
+  Forget(key);  // damage may have left an id twice; no queue may keep what is not expected
+  attempts_[key] = {job_id, ReceiverOf(pending), turn_.mono()};
+  Queued(key, attempts_[key]);
 }
 
 void Notifications::Forget(const Key& key) {
   if (const auto found = attempts_.find(key); found != attempts_.end()) {
-    due_.erase({found->second.due, key});
+    Unqueue(key, found->second);
     attempts_.erase(found);
+  }
+}
+
+void Notifications::Queued(const Key& key, const Attempt& attempt) {
+  queues_[attempt.receiver].emplace(attempt.due, key);
+}
+
+void Notifications::Unqueue(const Key& key, const Attempt& attempt) {
+  const auto queue = queues_.find(attempt.receiver);
+  if (queue == queues_.end()) {
+    return;
+  }
+  queue->second.erase({attempt.due, key});
+  if (queue->second.empty()) {
+    queues_.erase(queue);
   }
 }
 
@@ -187,7 +217,8 @@ void Notifications::TakeEvents() {
     if (kind == nullptr) {
       continue;
     }
-    const v1::JobEvent event = turn_.effects().events[i];  // a copy: the list grows below
+    v1::JobEvent event = turn_.effects().events[i];  // a copy: the list grows below
+    event.set_message(ClipText(event.message(), kReasonBytes));
     if (JobState* const job = jobs_.Edit(event.job_id()); job != nullptr) {
       Add(*job, event, *kind);
     }
@@ -211,7 +242,7 @@ void Notifications::Add(JobState& job, const v1::JobEvent& event, const Notifica
     pending.set_command(receiver.command());
     *pending.mutable_event() = event;
     pending.set_text(TextOf(job.job(), event, kind));
-    Expect(job.job().job_id(), id);
+    Expect(job.job().job_id(), pending);
     jobs_.Mark(job, true);
   };
   for (const v1::NotifySpec& receiver : job.job().spec().notify()) {
@@ -244,37 +275,75 @@ void Notifications::MakeRoom(JobState& job) {
 }
 
 void Notifications::Send() {
-  for (auto it = due_.begin();
-       it != due_.end() && it->first <= turn_.mono() && busy_.size() < kDeliveriesMax;) {
-    const Key key = it->second;
-    Attempt& attempt = attempts_.at(key);
-    const JobState* job = jobs_.Find(attempt.job_id);
-    const std::string id = absl::StrCat(key.first, "-", key.second);
-    const v1::PendingNotification* pending =
-        job == nullptr ? nullptr : PendingOf(job->record(), id);
-    const std::optional<int> index = pending == nullptr ? std::nullopt : IndexOf(job->job(), id);
-    if (!index.has_value()) {  // its job was deleted
-      it = due_.erase(it);
-      attempts_.erase(key);
-      continue;
+  // From the receiver behind the one that came last, round to that: a copy, as queues come and go.
+  std::vector<std::string> due;
+  std::vector<std::string> due_later;
+  for (const auto& [receiver, queue] : queues_) {
+    if (queue.begin()->first <= turn_.mono()) {
+      (receiver > last_sent_to_ ? due : due_later).push_back(receiver);
     }
-    if (!busy_.emplace(attempt.job_id, key).second) {
-      ++it;
-      continue;
+  }
+  due.insert(due.end(), due_later.begin(), due_later.end());
+  std::set<std::string> taken;
+  for (const auto& [key, receiver] : busy_) {
+    taken.insert(receiver);
+  }
+  for (const std::string& receiver : due) {
+    if (busy_.size() >= kDeliveriesMax) {
+      return;
     }
-    attempt.under_way = true;
-    it = due_.erase(it);
-    turn_.effects().deliveries.push_back(
-        {attempt.job_id, id, pending->url(), pending->command(),
-         NotificationBody(job->job(), job->job().notifications(*index), *pending)});
+    if (!taken.contains(receiver)) {
+      SendTo(receiver);
+    }
   }
 }
 
-void Notifications::Done(const DeliveryDone& done) {
-  const Key key = KeyOf(done.id);
-  if (const auto busy = busy_.find(done.job_id); busy != busy_.end() && busy->second == key) {
-    busy_.erase(busy);
+void Notifications::SendTo(const std::string& receiver) {
+  for (auto queue = queues_.find(receiver);
+       queue != queues_.end() && queue->second.begin()->first <= turn_.mono();
+       queue = queues_.find(receiver)) {
+    const Key key = queue->second.begin()->second;
+    Attempt& attempt = attempts_.at(key);
+    JobState* const job = jobs_.Edit(attempt.job_id);
+    const std::string id = absl::StrCat(key.first, "-", key.second);
+    const v1::PendingNotification* const pending =
+        job == nullptr ? nullptr : PendingOf(job->record(), id);
+    const std::optional<int> index = pending == nullptr ? std::nullopt : IndexOf(job->job(), id);
+    if (!index.has_value()) {  // its job was deleted
+      Forget(key);
+      continue;
+    }
+    // Prefixes may have been tightened since the job was submitted.
+    if (const std::string refusal = RefusalOf(pending->url()); !refusal.empty()) {
+      job->notifications()[*index].set_error(refusal);
+      End(*job, *index, v1::NOTIFICATION_STATE_ABANDONED);
+      continue;
+    }
+    Unqueue(key, attempt);
+    attempt.under_way = true;
+    busy_.emplace(key, receiver);
+    last_sent_to_ = receiver;
+    turn_.effects().deliveries.push_back(
+        {attempt.job_id, id, pending->url(), pending->command(),
+         NotificationBody(job->job(), job->job().notifications(*index), *pending)});
+    return;
   }
+}
+
+std::string Notifications::RefusalOf(const std::string& url) const {
+  const bool operators = std::any_of(options_.notify.begin(), options_.notify.end(),
+                                     [&url](const auto& own) { return own.url() == url; });
+  return url.empty() || operators ? "" : PrefixRefusal(url, options_.notify_url_prefixes);
+}
+
+void Notifications::Done(const DeliveryDone& done) {
+  Note(done);
+  Send();
+}
+
+void Notifications::Note(const DeliveryDone& done) {
+  const Key key = KeyOf(done.id);
+  busy_.erase(key);
   const auto attempt = attempts_.find(key);
   if (attempt == attempts_.end() || !attempt->second.under_way) {
     return;
@@ -307,7 +376,7 @@ void Notifications::Done(const DeliveryDone& done) {
                               shown.error(), "; tried again"));
   }
   attempt->second.due = turn_.mono() + NotificationPause(shown.attempts());
-  due_.emplace(attempt->second.due, key);
+  Queued(key, attempt->second);
 }
 
 void Notifications::End(JobState& job, int index, v1::NotificationState state) {
@@ -321,7 +390,8 @@ void Notifications::End(JobState& job, int index, v1::NotificationState state) {
                       shown.target(), " was told: ", shown.on(),
                       shown.attempts() > 1 ? absl::StrCat(" (attempt ", shown.attempts(), ")") : "")
                 : absl::StrCat(shown.target(), " was not told: ", shown.on(), ", given up after ",
-                               shown.attempts(), " attempts: ", shown.error());
+                               shown.attempts(),
+                               shown.attempts() == 1 ? " attempt: " : " attempts: ", shown.error());
   Forget(KeyOf(id));
   auto& pending = job.pending_notifications();
   pending.erase(std::remove_if(pending.begin(), pending.end(),

@@ -6,6 +6,10 @@
 // attempt has failed; what was under way when the coordinator ended is sent again after the start.
 // So each is delivered at least once. How often it was tried is part of the record, so pauses go
 // on growing over restarts.
+//
+// Receivers do not wait for one another: each command, and each scheme, host and port of URLs, has
+// a queue of its own with at most one delivery under way, the earliest event first. One that hangs
+// holds up what is to go to itself alone.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +52,8 @@ absl::Status CheckReceiversAllowed(const v1::JobSpec& spec, const CoreOptions& o
 absl::Duration NotificationPause(int attempts);
 // After so many failed attempts, about 14 hours, it is given up.
 inline constexpr int kNotificationAttemptsMax = 24;
-// Deliveries that may be under way; the Notifier's queue has room for as many.
-inline constexpr size_t kDeliveriesMax = 64;
+// Deliveries that may be under way, each to another receiver; the Notifier has a thread for each.
+inline constexpr size_t kDeliveriesMax = 16;
 // Notifications of one job: so many may be pending, and so many of the others are kept.
 inline constexpr int kPendingNotificationsMax = 64;
 inline constexpr int kEndedNotificationsKept = 20;
@@ -67,25 +71,36 @@ class Notifications {
   void Restore(const v1::JobRecord& record);
   // After each command: adds what its events tell of.
   void TakeEvents();
-  // In a Tick: hands out what is due. At most one of a job is under way, so that a receiver hears
-  // of things in their order unless an attempt fails.
+  // In a Tick, and when a receiver is free again: hands out what is due. A receiver hears of things
+  // in their order unless an attempt fails. Gives up what url_prefixes no longer allow.
   void Send();
   int64_t pending() const { return static_cast<int64_t>(attempts_.size()); }
 
  private:
+  using Key = std::pair<int64_t, int>;  // the event's revision and the receiver's number
   struct Attempt {
     std::string job_id;
-    absl::Duration due;  // monotonic
+    std::string receiver;  // a key of queues_
+    absl::Duration due;    // monotonic
     bool under_way = false;
   };
-  using Key = std::pair<int64_t, int>;  // the event's revision and the receiver's number
+  // What is pending for a receiver and not under way.
+  using Queue = std::set<std::pair<absl::Duration, Key>>;
 
   static Key KeyOf(const std::string& id);
   void Done(const DeliveryDone& done);
+  // Takes down what came of it.
+  void Note(const DeliveryDone& done);
   void Add(JobState& job, const v1::JobEvent& event, const NotificationKind& kind);
   void MakeRoom(JobState& job);
-  void Expect(const std::string& job_id, const std::string& id);
+  void Expect(const std::string& job_id, const v1::PendingNotification& pending);
   void Forget(const Key& key);
+  void Queued(const Key& key, const Attempt& attempt);
+  void Unqueue(const Key& key, const Attempt& attempt);
+  // Hands out the first of a receiver's that is due and whose job is still there.
+  void SendTo(const std::string& receiver);
+  // Why this URL is not called any more; empty: it is.
+  std::string RefusalOf(const std::string& url) const;
   // It is over, one way or the other.
   void End(JobState& job, int index, v1::NotificationState state);
 
@@ -93,9 +108,10 @@ class Notifications {
   const CoreOptions& options_;
   Jobs& jobs_;
   JobStates& states_;
-  std::map<Key, Attempt> attempts_;               // all that are pending
-  std::set<std::pair<absl::Duration, Key>> due_;  // those that are not under way
-  std::map<std::string, Key> busy_;               // jobs that have one under way, and which
+  std::map<Key, Attempt> attempts_;      // all that are pending
+  std::map<std::string, Queue> queues_;  // by receiver; none is empty
+  std::map<Key, std::string> busy_;      // what is under way, and the receiver
+  std::string last_sent_to_;             // so that all receivers have their turn
 };
 
 }  // namespace hearth::coordinator

@@ -1,7 +1,9 @@
 #include "coordinator/core/jobs/notifications.h"
 
 #include <algorithm>
+#include <set>
 
+#include "absl/strings/str_cat.h"
 #include "common/spec/fields/rows.h"
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
@@ -186,6 +188,120 @@ TEST(Notifications, TwoOfAJob_GoOutOneAfterTheOther) {
   EXPECT_NE(h.deliveries[0].id, h.deliveries[1].id);
 }
 
+TEST(Notifications, ReceiverThatHangs_KeepsOnlyItselfWaiting) {
+  CoreOptions options = Options();
+  options.notify = {Receiver({"paused"}, "https://other.example.org/a")};
+  Harness h(options);
+  RunTold(h);
+  h.Pause("job");
+  h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
+  h.Resume("job");
+  h.Pause("job");
+  h.Tick();
+  ASSERT_EQ(h.deliveries.size(), 2u) << "the first of each receiver";
+  EXPECT_EQ(h.deliveries[0].url, "http://sink/x");
+  EXPECT_EQ(h.deliveries[1].url, "https://other.example.org/a");
+  Answer(h, h.deliveries[1], absl::OkStatus());
+  ASSERT_EQ(h.deliveries.size(), 3u) << "it need not wait for a tick";
+  EXPECT_EQ(h.deliveries[2].url, "https://other.example.org/a");
+  EXPECT_NE(h.deliveries[2].id, h.deliveries[1].id);
+  Answer(h, h.deliveries[2], absl::OkStatus());
+  h.Pass(absl::Hours(1));
+  EXPECT_EQ(h.deliveries.size(), 3u) << "sink hangs";
+}
+
+TEST(Notifications, JobsWithOneReceiver_TakeTurnsInTheOrderOfEvents) {
+  Harness h(Options());
+  std::vector<std::string> ids;
+  for (const char* id : {"c", "a", "b"}) {
+    CreateJob create;
+    create.job_id = id;
+    create.spec.set_name(id);
+    *create.spec.add_notify() = Receiver({"cancelled"}, absl::StrCat("https://Sink:8443/", id));
+    ASSERT_TRUE(h.Do(create).reply->status.ok());
+    h.Cancel(id);
+  }
+  h.Tick();
+  while (ids.size() < h.deliveries.size()) {
+    ASSERT_EQ(h.deliveries.size(), ids.size() + 1) << "one at a time";
+    ids.push_back(h.deliveries.back().job_id);
+    Answer(h, h.deliveries.back(), absl::OkStatus());
+  }
+  EXPECT_THAT(ids, ElementsAre("c", "a", "b"));
+}
+
+TEST(Notifications, ManyReceiversHang_NoMoreThanTheThreads) {
+  CoreOptions options = Options();
+  Harness h(options);
+  CreateJob create;
+  create.spec.set_name("job");
+  const size_t jobs = kDeliveriesMax + 3;
+  for (size_t i = 0; i < jobs; ++i) {
+    create.job_id = absl::StrCat("job-", i);
+    create.spec.clear_notify();
+    *create.spec.add_notify() = Receiver({"cancelled"}, absl::StrCat("https://sink-", i, "/"));
+    ASSERT_TRUE(h.Do(create).reply->status.ok());
+    h.Cancel(create.job_id);
+  }
+  h.Tick();
+  ASSERT_EQ(h.deliveries.size(), kDeliveriesMax);
+  for (size_t i = 0; i < kDeliveriesMax; ++i) {
+    Answer(h, h.deliveries[i], Down());
+  }
+  std::set<std::string> told;
+  for (const DeliveryRequest& delivery : h.deliveries) {
+    told.insert(delivery.url);
+  }
+  EXPECT_EQ(told.size(), jobs) << "the others had their turn";
+}
+
+TEST(Notifications, UrlThatIsNoLongerAllowed_IsGivenUpWithTheReason) {
+  Harness h(Options());
+  RunTold(h);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  CoreOptions tightened = Options();
+  tightened.notify_url_prefixes = {"https://ok.example.org/"};
+  tightened.notify = {Receiver({"failed"}, "https://operators.example.org/x")};
+  h.RestartWith(tightened);
+  h.Tick();
+  EXPECT_THAT(h.deliveries, IsEmpty());
+  const v1::Notification& shown = h.Job("job").notifications(0);
+  EXPECT_EQ(shown.state(), v1::NOTIFICATION_STATE_ABANDONED);
+  EXPECT_EQ(shown.attempts(), 0);
+  EXPECT_THAT(shown.error(), HasSubstr("it must begin with https://ok.example.org/"));
+  EXPECT_THAT(h.events.back().message(),
+              HasSubstr("http://sink/x was not told: succeeded, given up after 0 attempts: this "
+                        "coordinator sends to no such URL"));
+  EXPECT_EQ(h.core->pending_notifications(), 0);
+  EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), 0);
+}
+
+TEST(Notifications, DamagedStoreWithAnIdTwice_IsServedAllTheSame) {
+  Harness h(Options());
+  RunTold(h);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  v1::JobRecord twice = h.jobs.at("job");
+  twice.mutable_job()->set_job_id("twice");
+  twice.mutable_pending_notifications(0)->set_url("http://other/x");
+  h.jobs["twice"] = twice;
+  CoreOptions tightened = Options();
+  tightened.notify_url_prefixes = {"https://ok.example.org/"};
+  h.RestartWith(tightened);
+  h.Tick();
+  EXPECT_EQ(h.core->pending_notifications(), 0);
+}
+
+TEST(Notifications, UrlOfTheOperators_NeedsNoPrefix) {
+  CoreOptions options = Options();
+  options.notify_url_prefixes = {"http://sink/"};
+  options.notify = {Receiver({"succeeded"}, "https://operators.example.org/x")};
+  Harness h(options);
+  RunTold(h);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  h.Tick();
+  EXPECT_EQ(h.deliveries.size(), 2u);
+}
+
 TEST(Notifications, ReceiverThatIsAwayForLong_DoesNotGrowTheRecord) {
   Harness h(Options());
   RunTold(h);
@@ -198,6 +314,17 @@ TEST(Notifications, ReceiverThatIsAwayForLong_DoesNotGrowTheRecord) {
   EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), kPendingNotificationsMax);
   EXPECT_EQ(h.Job("job").notifications_size(), kPendingNotificationsMax + kEndedNotificationsKept);
   EXPECT_EQ(h.core->pending_notifications(), kPendingNotificationsMax);
+}
+
+TEST(Notifications, LongReasons_AreCutInWhatIsPending) {
+  Harness h(Options());
+  RunTold(h);
+  h.Exit("job", 0, v1::EXIT_REASON_BAD_DATA, std::string(4000, 'x'));
+  EXPECT_LT(h.core->FindJob("job")->pending_notifications(0).ByteSizeLong(), 1500u);
+  h.Tick();
+  const nlohmann::json body = nlohmann::json::parse(h.deliveries.at(0).body);
+  EXPECT_THAT(std::string(body["job"]["reason"]), HasSubstr("xxx"));
+  EXPECT_LE(std::string(body["job"]["reason"]).size(), 512u);
 }
 
 TEST(Notifications, JobIsDeletedMeanwhile_IsForgotten) {
@@ -221,9 +348,8 @@ TEST(Notifications, ReceiversOfAllJobs_AreToldAndTheirUrlsKept) {
   RunTold(h);
   h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
   h.Tick();
-  Answer(h, h.deliveries.at(0), absl::OkStatus());
-  h.Tick();
   ASSERT_EQ(h.deliveries.size(), 2u);
+  Answer(h, h.deliveries[0], absl::OkStatus());
   EXPECT_EQ(h.deliveries[1].url, "https://hooks.example.org/T123/secret");
   EXPECT_EQ(h.Job("job").notifications(1).target(), "https://hooks.example.org");
   EXPECT_THAT(h.Job("job").ShortDebugString(), Not(HasSubstr("secret")));

@@ -64,13 +64,15 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
   MeasureRun(job, record.step());
   v1::StepReport last = record.step();
   last.clear_decisions();
-  // Tensor statistics come now and then; the newest stay in sight.
+  // Tensor statistics and texts come now and then; the newest stay in sight. They are moved: texts
+  // may have 100 KB, and a report comes with each step.
+  v1::StepReport before = job.TakeLastReport();
   if (last.worst_tensors().empty()) {
-    *last.mutable_worst_tensors() = view.last_report().worst_tensors();
+    last.mutable_worst_tensors()->Swap(before.mutable_worst_tensors());
   }
-  KeepOthers(view.last_report().evaluations(), *last.mutable_evaluations());
+  KeepOthers(std::move(*before.mutable_evaluations()), *last.mutable_evaluations());
   if (last.samples().empty()) {
-    *last.mutable_samples() = view.last_report().samples();
+    last.mutable_samples()->Swap(before.mutable_samples());
   }
   job.set_last_report(std::move(last));
   AppendHistory(job, std::move(record));

@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/jobs/notifications.h"
 #include "coordinator/service/notify/notify_command.h"
 
 namespace hearth::coordinator {
@@ -13,12 +13,6 @@ namespace hearth::coordinator {
 Notifier::Notifier(const NotifierOptions& options, Clock& clock, Done done)
     : options_(options), clock_(clock), done_(std::move(done)) {
   options_.webhook.secret = options_.settings.secret;
-  for (int i = 0; i < options_.threads; ++i) {
-    threads_.emplace_back([this] {
-      pthread_setname_np(pthread_self(), "hearth-notify");
-      Run();
-    });
-  }
 }
 
 Notifier::~Notifier() {
@@ -33,13 +27,25 @@ void Notifier::Send(DeliveryRequest request) {
     }
     if (queue_.size() < kDeliveriesMax) {
       queue_.push_back(std::move(request));
+      const size_t at_work = static_cast<size_t>(under_way_) + queue_.size();
+      if (threads_.size() < std::min(at_work, static_cast<size_t>(options_.threads_max))) {
+        AddThread();
+      }
       return;
     }
   }
   done_(request, absl::ResourceExhaustedError("too many notifications are under way"));
 }
 
+void Notifier::AddThread() {
+  threads_.emplace_back([this] {
+    pthread_setname_np(pthread_self(), "hearth-notify");
+    Run();
+  });
+}
+
 void Notifier::Stop() {
+  std::vector<std::thread> threads;
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
@@ -47,12 +53,11 @@ void Notifier::Stop() {
     // The real clock: receivers answer in real time, whatever the coordinator runs on.
     Clock::Real().AwaitWithTimeout(mu_, absl::Condition(this, &Notifier::Idle),
                                    options_.stop_grace);
+    threads.swap(threads_);  // none is added any more
   }
   abort_ = true;
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) {
-      thread.join();
-    }
+  for (std::thread& thread : threads) {
+    thread.join();
   }
 }
 

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/time/clock.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/jobs/notifications.h"
 #include "coordinator/service/notify/notify_config.h"
 #include "coordinator/service/notify/webhook.h"
 
@@ -24,7 +25,9 @@ struct NotifierOptions {
   absl::Duration command_timeout = absl::Seconds(30);
   // What Stop waits for deliveries that are under way.
   absl::Duration stop_grace = absl::Seconds(3);
-  int threads = 4;  // so that a receiver that hangs keeps few others waiting
+  // Started as they are needed. One for each delivery that the core hands out: a receiver that
+  // hangs keeps no other one waiting.
+  int threads_max = static_cast<int>(kDeliveriesMax);
 };
 
 // Thread-safe.
@@ -45,6 +48,7 @@ class Notifier {
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Deliver(const DeliveryRequest& request);
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
@@ -59,7 +63,7 @@ class Notifier {
   std::deque<DeliveryRequest> queue_ ABSL_GUARDED_BY(mu_);
   int under_way_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hearth::coordinator

@@ -227,12 +227,29 @@ TEST(Notifier, StopWithACommandThatHangs_EndsItAndSaysNothing) {
   EXPECT_TRUE(answers.Wait(0).empty());
 }
 
+TEST(Notifier, AllOthersHang_OneIsToldAllTheSame) {
+  TempDir dir;
+  HttpSink sink;
+  NotifierOptions options;
+  options.settings.commands["hang"] = Script(dir, "hang", "sleep 1000 & wait");
+  options.stop_grace = absl::ZeroDuration();
+  Answers answers;
+  Notifier notifier(options, Clock::Real(), [&](const auto& request, const auto& status) {
+    answers.Take(request, status);
+  });
+  for (size_t i = 1; i < kDeliveriesMax; ++i) {
+    notifier.Send({"job", absl::StrCat(i, "-0"), "", "hang", "{}"});
+  }
+  notifier.Send({"job", "99-0", sink.url("/"), "", "{}"});
+  EXPECT_THAT(answers.Wait(1), testing::ElementsAre("99-0 ok"));
+}
+
 TEST(Notifier, MoreThanItHolds_FailsAtOnce) {
   TempDir dir;
   NotifierOptions options;
   options.settings.commands["hang"] = Script(dir, "hang", "sleep 1000 & wait");
   options.stop_grace = absl::ZeroDuration();
-  options.threads = 1;
+  options.threads_max = 1;
   Answers answers;
   Notifier notifier(options, Clock::Real(), [&](const auto& request, const auto& status) {
     answers.Take(request, status);

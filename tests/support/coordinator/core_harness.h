@@ -282,6 +282,13 @@ class Harness {
     }
     return nullptr;
   }
+  // As Restart; the operator has changed the options.
+  void RestartWith(const CoreOptions& options) {
+    const int64_t generation = options_.generation;
+    options_ = options;
+    options_.generation = generation;
+    Restart();
+  }
   // A new process on what was committed, at the same moment, with its own monotonic origin.
   void Restart() {
     RestoredState state;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -13,6 +14,35 @@
 #include "kernels/cuda/device.h"
 
 namespace hearth::trainer {
+namespace {
+
+constexpr int64_t kNoLimit = int64_t{1} << 60;
+
+// A line of /proc/meminfo, in bytes; nothing: there is no such line.
+std::optional<int64_t> MemInfoBytes(std::string_view line) {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string text;
+  while (std::getline(meminfo, text)) {
+    std::istringstream words(text);
+    std::string key;
+    int64_t kibibytes = 0;
+    if (words >> key >> kibibytes && key == line) {
+      return kibibytes * 1024;
+    }
+  }
+  return std::nullopt;
+}
+
+int64_t CappedGpuBytes(int64_t bytes, int world_size) {
+  int64_t given = 0;
+  if (const char* text = GetEnv("HEARTH_MEMORY_BYTES");
+      text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
+    return std::min(bytes, spec::PlannableBytes("cuda", given, world_size));
+  }
+  return bytes;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<kernels::CudaContext>> OpenGpu(
     std::string_view device, bool deterministic, const std::optional<TunedPlanPaths>& plans) {
@@ -40,13 +70,17 @@ absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_
   int64_t free = 0;
   int64_t total = 0;
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(context, free, total));
-  const int64_t bytes = spec::PlannableBytesNow(total, free, world_size);
-  int64_t given = 0;
-  if (const char* text = GetEnv("HEARTH_MEMORY_BYTES");
-      text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
-    return std::min(bytes, spec::PlannableBytes("cuda", given, world_size));
+  return CappedGpuBytes(spec::PlannableBytesNow(total, free, world_size), world_size);
+}
+
+absl::StatusOr<int64_t> WholeMemoryBytes(kernels::CudaContext* context, int world_size) {
+  if (context == nullptr) {
+    return MemInfoBytes("MemTotal:").value_or(kNoLimit) + MemInfoBytes("SwapTotal:").value_or(0);
   }
-  return bytes;
+  int64_t free = 0;
+  int64_t total = 0;
+  HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*context, free, total));
+  return CappedGpuBytes(spec::PlannableBytes("cuda", total, world_size), world_size);
 }
 
 int64_t CpuMemoryBytes(int ranks) {
@@ -55,17 +89,9 @@ int64_t CpuMemoryBytes(int ranks) {
       given != nullptr && absl::SimpleAtoi(given, &bytes) && bytes > 0) {
     return bytes;
   }
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  int64_t kibibytes = 0;
-  std::string unit;
-  while (meminfo >> key >> kibibytes >> unit) {
-    if (key == "MemAvailable:") {
-      // All ranks of a job may run on this machine, so each plans with its share.
-      return kibibytes * 1024 / 2 / std::max(1, ranks);
-    }
-  }
-  return int64_t{1} << 30;
+  const std::optional<int64_t> available = MemInfoBytes("MemAvailable:");
+  // All ranks of a job may run on this machine, so each plans with its share.
+  return available.has_value() ? *available / 2 / std::max(1, ranks) : int64_t{1} << 30;
 }
 
 }  // namespace hearth::trainer

@@ -15,11 +15,10 @@ absl::Status BuildEngine(const EngineOptions& options,
                          std::unique_ptr<Engine>& engine,
                          v1::ExitReason& blame) {
   absl::StatusOr<std::unique_ptr<Engine>> built = Engine::Create(options);
-  // Memory that somebody else holds now may be free the next time.
-  if (absl::IsResourceExhausted(built.status()) || absl::IsInternal(built.status())) {
-    blame = v1::EXIT_REASON_DEVICE;
+  if (!built.ok()) {
+    blame = BlameForEngine(built.status(), blame);
+    return built.status();
   }
-  HEARTH_RETURN_IF_ERROR(built.status());
   engine = *std::move(built);
   return absl::OkStatus();
 }
@@ -37,6 +36,12 @@ absl::Status FillWeights(const SessionOptions& options, Engine& engine) {
 }
 
 }  // namespace
+
+v1::ExitReason BlameForEngine(const absl::Status& status, v1::ExitReason otherwise) {
+  // Memory that somebody else holds now may be free the next time.
+  return absl::IsResourceExhausted(status) || absl::IsInternal(status) ? v1::EXIT_REASON_DEVICE
+                                                                       : otherwise;
+}
 
 absl::Status OpenSession(const SessionOptions& options,
                          std::unique_ptr<Engine>& engine,

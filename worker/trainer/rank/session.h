@@ -24,6 +24,9 @@ struct SessionOptions {
   LoadedCheckpoint* resumed = nullptr;
 };
 
+// For an error of Engine::Create: the device, or `otherwise` where that is not to blame.
+v1::ExitReason BlameForEngine(const absl::Status& status, v1::ExitReason otherwise);
+
 // Fills `engine` and `trainer`, possibly only one of them when it fails: with GPUs of several ranks
 // the caller knows when their memory may be freed. `blame`: who is to blame for an error; unchanged
 // for a spec that the engine cannot run.

@@ -56,11 +56,12 @@ absl::Status Engine::CheckDevice() const {
 }
 
 absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
-  if (!on_gpu()) {
-    return absl::OkStatus();
+  HEARTH_ASSIGN_OR_RETURN(const int64_t whole,
+                          WholeMemoryBytes(options_.cuda, options_.world_size));
+  int64_t available = whole;
+  if (on_gpu()) {
+    HEARTH_ASSIGN_OR_RETURN(available, GpuMemoryBytes(*options_.cuda, options_.world_size));
   }
-  HEARTH_ASSIGN_OR_RETURN(const int64_t available,
-                          GpuMemoryBytes(*options_.cuda, options_.world_size));
   const int64_t needed = plan.arena_bytes(spec::MemoryTier::kDevice);
   if (needed <= available) {
     return absl::OkStatus();
@@ -75,13 +76,16 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
     HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan tried, spec::PlanTraining(smaller));
     (tried.arena_bytes() <= available ? largest : too_large) = smaller.micro_batch;
   }
-  const std::string fits = largest > 0
-                               ? absl::StrCat("; batch.micro_batch_size: ", largest, " would fit")
-                               : absl::StrCat("; not even a micro-batch of 1 would fit: ",
-                                              spec::LessMemoryAdvice(job_plan_->options.recompute));
-  return absl::ResourceExhaustedError(
-      absl::StrCat("batch.micro_batch_size ", options_.micro_batch, " needs ", FormatBytes(needed),
-                   " of GPU memory, ", FormatBytes(available), " are available", fits));
+  const std::string fits =
+      largest > 0 ? absl::StrCat("; ", options_.micro_batch_name, ": ", largest, " would fit")
+                  : absl::StrCat("; not even a micro-batch of 1 would fit: ",
+                                 spec::LessMemoryAdvice(job_plan_->options.recompute));
+  // What others hold now may be free the next time; what the device does not have will not be.
+  return absl::Status(
+      needed > whole ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kResourceExhausted,
+      absl::StrCat(options_.micro_batch_name, " ", options_.micro_batch, " needs ",
+                   FormatBytes(needed), " of ", on_gpu() ? "GPU memory, " : "memory, ",
+                   FormatBytes(available), " are available", fits));
 }
 
 absl::Status Engine::Prepare() {

@@ -42,6 +42,8 @@ struct EngineOptions {
   // data.attention: document: Loader::SeenShare of the training data. The comparison of attention's
   // kernels before the first step has documents that see as much.
   double seen = 1;
+  // What the user sets micro_batch with, for errors.
+  std::string micro_batch_name = "batch.micro_batch_size";
   // Why no product goes to block-scaled matrix units; empty: those do that the GPU gets right.
   std::string no_native_blocks;
 };
@@ -50,8 +52,8 @@ struct EngineOptions {
 class Engine {
  public:
   // Weights are zero until Initialise() or a checkpoint fills them. kInvalidArgument /
-  // kUnimplemented: a spec this engine cannot run; kResourceExhausted: memory, saying what would
-  // fit.
+  // kUnimplemented: a spec this engine cannot run, also one that needs more memory than the device
+  // has; kResourceExhausted: more memory than is free now. Both say what would fit.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   ~Engine();
 
@@ -117,7 +119,8 @@ class Engine {
   absl::Status ChooseProducts();
   void BindStaging();
   absl::Status CheckDevice() const;
-  // kResourceExhausted with the largest micro-batch that would fit, unless `plan` does.
+  // Unless `plan` fits, an error with the largest micro-batch that would: kInvalidArgument if not
+  // even the whole device has room for it, else kResourceExhausted.
   absl::Status CheckFits(const spec::MemoryPlan& plan) const;
   size_t WorkspaceBytes() const;
 

@@ -45,8 +45,7 @@ class EvalRun {
     v1::TrainerExit exit;
     exit.set_reason(left_.has_value() ? *left_
                     : status.ok()     ? v1::EXIT_REASON_FINISHED
-                    : opened_         ? BlameForEvaluation(status, rank_.task.device())
-                                      : v1::EXIT_REASON_DEVICE);
+                                      : rank_.blame);
     if (!left_.has_value()) {
       exit.set_message(std::string(status.message()));
     }
@@ -65,6 +64,7 @@ class EvalRun {
     HEARTH_RETURN_IF_ERROR(fault::Check("trainer.start"));
     rank_.link.SendPhase("loading");
     HEARTH_RETURN_IF_ERROR(TryDevice());
+    rank_.blame = v1::EXIT_REASON_BAD_DATA;
     const int models = rank_.task.models_size();
     if (done_ < models) {
       HEARTH_RETURN_IF_ERROR(Announce(rank_.task.models(static_cast<int>(done_))));
@@ -82,15 +82,13 @@ class EvalRun {
     return absl::OkStatus();
   }
 
-  // Each part of an evaluation opens the device for itself; here only to know who is to blame when
-  // it cannot be opened.
+  // Each part of an evaluation opens the device for itself; here so that a run without its device
+  // ends before it reads anything.
   absl::Status TryDevice() {
-    opened_ = false;
-    if (absl::StartsWith(rank_.task.device(), "cuda")) {
-      HEARTH_RETURN_IF_ERROR(OpenGpu(rank_.task.device(), /*deterministic=*/false).status());
-    }
-    opened_ = true;
-    return absl::OkStatus();
+    rank_.blame = v1::EXIT_REASON_DEVICE;
+    return absl::StartsWith(rank_.task.device(), "cuda")
+               ? OpenGpu(rank_.task.device(), /*deterministic=*/false).status()
+               : absl::OkStatus();
   }
 
   FolderEvaluationOptions OptionsFor(const v1::Checkpoint& model) {
@@ -101,6 +99,8 @@ class EvalRun {
     options.folder.device = rank_.task.device();
     options.folder.sequence_length = evaluate_.sequence_length();
     options.folder.threads = rank_.task.threads();
+    options.folder.micro_batch_name = "evaluate.batch";
+    options.folder.blame = &rank_.blame;
     options.micro_batch = evaluate_.batch();
     options.verify = [this](const std::vector<RecordedFile>& files) {
       return verifier_.Verify(files);
@@ -161,6 +161,7 @@ class EvalRun {
   absl::Status EvaluateModel(const v1::Checkpoint& model, v1::StepReport& report) {
     const absl::Duration start = rank_.clock.Monotonic();
     const FolderEvaluationOptions options = OptionsFor(model);
+    rank_.blame = v1::EXIT_REASON_BAD_DATA;
     HEARTH_ASSIGN_OR_RETURN(const std::vector<RecordedFile> files,
                             RecordedModelFiles(rank_.env, model.path(), options.folder.weights));
     HEARTH_RETURN_IF_ERROR(verifier_.Verify(files));
@@ -251,22 +252,11 @@ class EvalRun {
   const v1::EvaluateSpec& evaluate_;
   int64_t done_;                               // models, those of earlier epochs included
   std::optional<v1::ExitReason> left_;         // a stop or a pause ends the run
-  bool opened_ = true;                         // false: the device could not be
   std::optional<absl::Duration> batch_start_;  // of the one under way
   int64_t batches_ = 0;                        // begun of this part
 };
 
 }  // namespace
-
-v1::ExitReason BlameForEvaluation(const absl::Status& status, std::string_view device) {
-  if (!absl::IsResourceExhausted(status) && !absl::IsInternal(status) &&
-      !absl::IsUnavailable(status)) {
-    return v1::EXIT_REASON_BAD_DATA;
-  }
-  const bool on_gpu = device.substr(0, 4) == "cuda";
-  return on_gpu || absl::IsResourceExhausted(status) ? v1::EXIT_REASON_DEVICE
-                                                     : v1::EXIT_REASON_INTERNAL;
-}
 
 v1::TrainerExit RunEvaluation(const RankOptions& options) {
   return EvalRun(options).Run();

@@ -1,10 +1,12 @@
 // A rank of a job of task: eval.
 #include "worker/trainer/rank/evaluation/eval_run.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/io/faulty_env.h"
 #include "common/spec/fields/idle.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -221,25 +223,51 @@ TEST_F(EvalRunTest, RunRank_DeviceThatCannotBeOpened_IsTheDevicesFault) {
   EXPECT_TRUE(link.steps.empty());
 }
 
-TEST(EvalBlameTest, BlameForEvaluation_ByKindOfErrorAndDevice) {
-  struct Row {
-    absl::StatusCode code;
-    v1::ExitReason on_gpu;
-    v1::ExitReason on_cpu;
-  };
-  const Row rows[] = {
-      {absl::StatusCode::kUnavailable, v1::EXIT_REASON_DEVICE, v1::EXIT_REASON_INTERNAL},
-      {absl::StatusCode::kInternal, v1::EXIT_REASON_DEVICE, v1::EXIT_REASON_INTERNAL},
-      {absl::StatusCode::kResourceExhausted, v1::EXIT_REASON_DEVICE, v1::EXIT_REASON_DEVICE},
-      {absl::StatusCode::kNotFound, v1::EXIT_REASON_BAD_DATA, v1::EXIT_REASON_BAD_DATA},
-      {absl::StatusCode::kDataLoss, v1::EXIT_REASON_BAD_DATA, v1::EXIT_REASON_BAD_DATA},
-      {absl::StatusCode::kInvalidArgument, v1::EXIT_REASON_BAD_DATA, v1::EXIT_REASON_BAD_DATA},
-  };
-  for (const Row& row : rows) {
-    const absl::Status status(row.code, "x");
-    EXPECT_EQ(BlameForEvaluation(status, "cuda:0"), row.on_gpu) << status;
-    EXPECT_EQ(BlameForEvaluation(status, "cpu"), row.on_cpu) << status;
+// A disk that does not give back the files with `part` in their paths.
+class UnreadableFiles : public FaultyEnv {
+ public:
+  explicit UnreadableFiles(std::string part) : FaultyEnv(Env::Real()), part_(std::move(part)) {}
+  absl::StatusOr<std::unique_ptr<MappedFile>> Map(const std::string& path) override {
+    return Bad(path) ? Error(path) : FaultyEnv::Map(path);
   }
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    return Bad(path) ? Error(path) : FaultyEnv::ReadFile(path);
+  }
+
+ private:
+  bool Bad(const std::string& path) const { return path.find(part_) != std::string::npos; }
+  // As Env::Real() says it.
+  static absl::Status Error(const std::string& path) {
+    return absl::InternalError("reading " + path + ": Input/output error");
+  }
+
+  const std::string part_;
+};
+
+TEST_F(EvalRunTest, RunRank_FilesThatCannotBeRead_AreBadData) {
+  for (const char* part : {"/config.json", "/model.safetensors", "/val.bin"}) {
+    UnreadableFiles env(part);
+    FakeLink link(EvalTask(), store_);
+    RankOptions options;
+    options.link = &link;
+    options.env = &env;
+    const v1::TrainerExit exit = RunRank(options);
+    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_DATA) << part << ": " << exit.message();
+    EXPECT_THAT(exit.message(), HasSubstr(part));
+    EXPECT_THAT(exit.message(), HasSubstr("Input/output error"));
+  }
+}
+
+TEST_F(EvalRunTest, RunRank_BatchThatNoMemoryHolds_IsABadSpec) {
+  v1::Task task = EvalTask();
+  task.mutable_spec()->mutable_evaluate()->set_batch(1 << 16);
+  task.mutable_spec()->mutable_evaluate()->set_sequence_length(1 << 14);
+  FakeLink link(task, store_);
+  const v1::TrainerExit exit = RunTo(link);
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_SPEC) << exit.message();
+  EXPECT_THAT(exit.message(), HasSubstr("evaluate.batch 65536 needs "));
+  EXPECT_THAT(exit.message(), HasSubstr("; evaluate.batch: "));
+  EXPECT_THAT(exit.message(), HasSubstr(" would fit"));
 }
 
 TEST_F(EvalRunTest, RunRank_UnknownTask_IsABadSpec) {

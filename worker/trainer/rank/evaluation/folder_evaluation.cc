@@ -31,6 +31,17 @@ void BeforePart(const FolderEvaluationOptions& options) {
   }
 }
 
+// The error of a batch, with who is to blame for it.
+absl::Status BlameBatch(const FolderEvaluationOptions& options,
+                        const Engine& engine,
+                        const absl::Status& status) {
+  const bool data = absl::IsDataLoss(status) || absl::IsOutOfRange(status);
+  Blame(options.folder, data              ? v1::EXIT_REASON_BAD_DATA
+                        : engine.on_gpu() ? v1::EXIT_REASON_DEVICE
+                                          : v1::EXIT_REASON_INTERNAL);
+  return status;
+}
+
 // The tokenizer that the dataset records; null: none.
 absl::StatusOr<std::unique_ptr<dataset::Tokenizer>> TokenizerOf(const dataset::Dataset& data,
                                                                 Env& env) {
@@ -46,6 +57,7 @@ absl::StatusOr<SourceLoss> Measure(const FolderEvaluationOptions& options,
                                    Engine& engine,
                                    Env& env) {
   BeforePart(options);
+  Blame(options.folder, v1::EXIT_REASON_BAD_DATA);
   const v1::DataSpec& as_trained = engine.options().spec.data();
   LoaderOptions data;
   data.sources.push_back({path, 1.0});
@@ -65,8 +77,9 @@ absl::StatusOr<SourceLoss> Measure(const FolderEvaluationOptions& options,
   }
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Tokenizer> tokenizer,
                           TokenizerOf(loader->source(0), env));
-  return MeasureSource(engine, *loader, tokenizer.get(), samples,
-                       [&options] { return BeforeBatch(options); });
+  absl::StatusOr<SourceLoss> loss = MeasureSource(engine, *loader, tokenizer.get(), samples,
+                                                  [&options] { return BeforeBatch(options); });
+  return loss.ok() ? loss : BlameBatch(options, engine, loss.status());
 }
 
 // Samples no longer than what is asked, as many as keep the device busy and no more than needed.
@@ -114,6 +127,7 @@ absl::StatusOr<Asked> AskFolder(const FolderEvaluationOptions& options,
   folder.default_length = kDefaultLength;
   // Requests share samples, and none sees another.
   folder.attention = std::string(spec::kDocumentAttention);
+  Blame(folder, v1::EXIT_REASON_BAD_DATA);
   HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec spec, ForwardModelSpec(folder, env));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Tokenizer> tokenizer,
                           dataset::OpenTokenizerIn(folder.path, env));
@@ -122,12 +136,16 @@ absl::StatusOr<Asked> AskFolder(const FolderEvaluationOptions& options,
   HEARTH_ASSIGN_OR_RETURN(asked.evaluation, Evaluation::Open(questions, *tokenizer, env));
   Shape(*asked.evaluation, options.micro_batch, questions.context_length, folder);
   HEARTH_ASSIGN_OR_RETURN(const ForwardModel model, OpenForwardModel(folder, env));
+  Blame(folder, v1::EXIT_REASON_BAD_DATA);
   HEARTH_ASSIGN_OR_RETURN(const ScoreBatches batches,
                           ScoreBatches::Place(*model.engine, asked.evaluation->requests()));
   asked.scores.resize(asked.evaluation->requests().size());
   for (int64_t i = 0; i < batches.size(); ++i) {
     HEARTH_RETURN_IF_ERROR(BeforeBatch(options));
-    HEARTH_RETURN_IF_ERROR(batches.Run(*model.engine, Pass{}, i, absl::MakeSpan(asked.scores)));
+    const absl::Status run = batches.Run(*model.engine, Pass{}, i, absl::MakeSpan(asked.scores));
+    if (!run.ok()) {
+      return BlameBatch(options, *model.engine, run);
+    }
   }
   asked.result = asked.evaluation->Judge(asked.scores);
   return asked;

@@ -21,6 +21,7 @@ namespace hearth::trainer {
 
 struct FolderEvaluationOptions {
   // sequence_length 0: as trained, else 256 on data and 2048 for questions. micro_batch is ignored.
+  // `blame` is kept up to the end of the evaluation.
   ForwardModelOptions folder;
   int64_t micro_batch = 0;  // 0: 8 on data, for questions as many as keep the device busy
   // Called with the files of each dataset before it is read; empty: they are not verified.

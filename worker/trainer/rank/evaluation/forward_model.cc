@@ -14,6 +14,7 @@
 #include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/device/rank_device.h"
+#include "worker/trainer/rank/session.h"
 
 namespace hearth::trainer {
 namespace {
@@ -44,6 +45,12 @@ void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& jo
 
 }  // namespace
 
+void Blame(const ForwardModelOptions& options, v1::ExitReason reason) {
+  if (options.blame != nullptr) {
+    *options.blame = reason;
+  }
+}
+
 absl::StatusOr<v1::JobSpec> ForwardModelSpec(const ForwardModelOptions& options, Env& env) {
   const bool on_gpu = absl::StartsWith(options.device, "cuda");
   spec::ForwardJob job;
@@ -58,19 +65,29 @@ absl::StatusOr<v1::JobSpec> ForwardModelSpec(const ForwardModelOptions& options,
 }
 
 absl::StatusOr<ForwardModel> OpenForwardModel(const ForwardModelOptions& options, Env& env) {
+  Blame(options, v1::EXIT_REASON_BAD_DATA);
   EngineOptions engine;
   HEARTH_ASSIGN_OR_RETURN(engine.spec, ForwardModelSpec(options, env));
   ForwardModel model;
   if (engine.spec.resources().device() == "cuda") {
+    Blame(options, v1::EXIT_REASON_DEVICE);
     HEARTH_ASSIGN_OR_RETURN(model.cuda, OpenGpu(options.device, /*deterministic=*/false));
   }
   engine.micro_batch = options.micro_batch;
+  engine.micro_batch_name = options.micro_batch_name;
   engine.threads = options.threads;
   engine.cuda = model.cuda.get();
   engine.training = false;
-  HEARTH_ASSIGN_OR_RETURN(model.engine, Engine::Create(engine));
-  HEARTH_RETURN_IF_ERROR(LoadFolderWeights(env, options.path, model.engine->exec(),
-                                           model.engine->parameters(), options.weights));
+  absl::StatusOr<std::unique_ptr<Engine>> built = Engine::Create(engine);
+  Blame(options, BlameForEngine(built.status(), v1::EXIT_REASON_BAD_SPEC));
+  HEARTH_RETURN_IF_ERROR(built.status());
+  model.engine = *std::move(built);
+  Blame(options, v1::EXIT_REASON_BAD_DATA);
+  HEARTH_ASSIGN_OR_RETURN(
+      const HostWeights weights,
+      ReadFolderWeights(env, options.path, model.engine->parameters(), options.weights));
+  Blame(options, model.cuda != nullptr ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_INTERNAL);
+  HEARTH_RETURN_IF_ERROR(WriteWeights(weights, model.engine->exec(), model.engine->parameters()));
   return model;
 }
 

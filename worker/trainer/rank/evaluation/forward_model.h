@@ -10,6 +10,7 @@
 #include "common/io/env.h"
 #include "common/weights/model_files.h"
 #include "hearth/v1/job.pb.h"
+#include "hearth/v1/trainer.pb.h"
 #include "kernels/cuda/context.h"
 #include "worker/trainer/step/engine.h"
 
@@ -24,8 +25,14 @@ struct ForwardModelOptions {
   int64_t default_length = 256;
   int64_t micro_batch = 1;
   int threads = 1;
+  std::string micro_batch_name = "--batch";  // what the user sets micro_batch with, for errors
+  // Set before each stage to who is to blame if it fails; null: nobody asks. Outlives the call.
+  v1::ExitReason* blame = nullptr;
   std::string attention;  // causal | document; empty: as a checkpoint was trained, else causal
 };
+
+// Says so to options.blame.
+void Blame(const ForwardModelOptions& options, v1::ExitReason reason);
 
 // The members' order is that of what must outlive what.
 struct ForwardModel {
