@@ -443,7 +443,10 @@ TEST_F(ApiTest, Metrics_BadQuery_Is400) {
 // Charts follow the rows: what the page drew by name would be missing for a row that is new.
 TEST(Page, Script_NamesNoMetric) {
   const auto handlers = PageHandlers();
-  const std::string script = handlers.at("/app.js")({"/app.js", ""}).body;
+  std::string script;
+  for (const char* path : {"/app.js", "/curves.js", "/job.js", "/text.js"}) {
+    script += handlers.at(path)({path, ""}).body;
+  }
   ASSERT_THAT(script, HasSubstr("chartsOf(chosen.curves)"));
   for (const metrics::StepMetric* row : CurveRows()) {
     const std::string& name = row->field();
@@ -457,9 +460,11 @@ TEST(Page, Script_NamesNoMetric) {
 
 TEST(Page, Files_AreServedWithAPolicyThatAllowsNothingFromElsewhere) {
   const auto handlers = PageHandlers();
-  ASSERT_EQ(handlers.size(), 4u);
+  ASSERT_EQ(handlers.size(), 7u);
   EXPECT_THAT(handlers.at("/")({"/", ""}).content_type, HasSubstr("text/html"));
-  EXPECT_THAT(handlers.at("/app.js")({"/app.js", ""}).content_type, HasSubstr("text/javascript"));
+  for (const char* path : {"/app.js", "/curves.js", "/job.js", "/text.js"}) {
+    EXPECT_THAT(handlers.at(path)({path, ""}).content_type, HasSubstr("text/javascript"));
+  }
   EXPECT_THAT(handlers.at("/style.css")({"/style.css", ""}).content_type, HasSubstr("text/css"));
   for (const auto& [path, handler] : handlers) {
     const metrics::HttpResponse response = handler({path, ""});
