@@ -207,10 +207,12 @@ absl::Status Coordinator::StartGrpc() {
 
 absl::Status Coordinator::StartHttp() {
   HttpParts parts{
-      *view_, *metrics_,
+      *view_,
+      *metrics_,
       [this] { return clock_.Monotonic() - start_time_ < options_.loop.core.reattach_grace; },
       [this] { return serving_.load(); },
-      [this](std::string_view job_id) { return store_->Find(job_id, StreamKind::kHistory); }};
+      [this](std::string_view job_id) { return store_->Find(job_id, StreamKind::kHistory); },
+      [this](std::string_view job_id) { return store_->Find(job_id, StreamKind::kLog); }};
   HEARTH_ASSIGN_OR_RETURN(const rpc::HostPort address, rpc::ParseHostPort(options_.http));
   const bool loopback = rpc::IsLoopback(address.host);
   metrics::HttpAccess access;

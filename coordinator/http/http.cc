@@ -67,7 +67,7 @@ std::map<std::string, metrics::HttpHandler> MakeHttpHandlers(const HttpParts& pa
        }},
       {"/api/v1/*",
        [parts, curves](const metrics::HttpRequest& request) {
-         return ServeApi(parts.view, *curves, request);
+         return ServeApi({parts.view, *curves, parts.find_log}, request);
        }},
   };
   handlers.merge(PageHandlers());

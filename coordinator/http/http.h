@@ -23,6 +23,8 @@ struct HttpParts {
   std::function<bool()> serving;
   // The step history of a job, null when it has none.
   CurveCache::FindLog find_history;
+  // Its log, null when it has none.
+  CurveCache::FindLog find_log;
 };
 
 // Every online worker that has an HTTP endpoint: [{"targets": ["host:port"], "labels":

@@ -37,7 +37,11 @@ class HttpTest : public testing::Test {
   }
 
   HttpParts Parts() {
-    return {view_, metrics_, [this] { return grace_; }, [this] { return serving_; },
+    return {view_,
+            metrics_,
+            [this] { return grace_; },
+            [this] { return serving_; },
+            [](std::string_view) { return nullptr; },
             [](std::string_view) { return nullptr; }};
   }
 

@@ -27,9 +27,13 @@ metrics::HttpHandler File(const char* content_type, std::string body) {
 }  // namespace
 
 std::map<std::string, metrics::HttpHandler> PageHandlers() {
+  static constexpr char kScript[] = "text/javascript; charset=utf-8";
   return {
       {"/", File("text/html; charset=utf-8", std::string(page::IndexHtml()))},
-      {"/app.js", File("text/javascript; charset=utf-8", std::string(page::AppJs()))},
+      {"/app.js", File(kScript, std::string(page::AppJs()))},
+      {"/curves.js", File(kScript, std::string(page::CurvesJs()))},
+      {"/job.js", File(kScript, std::string(page::JobJs()))},
+      {"/text.js", File(kScript, std::string(page::TextJs()))},
       {"/style.css", File("text/css; charset=utf-8", std::string(page::StyleCss()))},
       {"/runbook", File("text/html; charset=utf-8", RunbookHtml(page::RunbookMd()))},
   };

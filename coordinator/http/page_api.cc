@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/feasibility/measured_plan.h"
 #include "common/spec/objective/objective_table.h"
+#include "coordinator/http/log_tail.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
@@ -190,6 +193,67 @@ metrics::HttpResponse OneJob(const v1::JobRecord& record) {
   return Answer(200, out);
 }
 
+metrics::HttpResponse Checkpoints(const v1::JobRecord& record) {
+  Json list = Json::array();
+  for (const v1::Checkpoint& checkpoint : record.checkpoints()) {  // newest first
+    list.push_back({{"step", checkpoint.step()},
+                    {"epoch", checkpoint.epoch()},
+                    {"path", checkpoint.path()},
+                    {"bytes", checkpoint.bytes()},
+                    {"create_time", Time(checkpoint.has_create_time(), checkpoint.create_time())},
+                    {"validation_loss", Measured(checkpoint.validation_loss())}});
+  }
+  return Answer(200, {{"job_id", record.job().job_id()}, {"checkpoints", std::move(list)}});
+}
+
+// What was found of a model, and by which job.
+struct Found {
+  int64_t step = 0;
+  std::string by;
+  std::string text;
+};
+
+// What other jobs, of task: eval, found of the job's checkpoints.
+void AddFoundByOthers(const View& view, const std::string& job_id, std::vector<Found>& found) {
+  for (const JobPtr& other : view.AllJobs()) {
+    for (const v1::EvaluatedModel& model : other->job().models()) {
+      if (model.checkpoint().job_id() != job_id) {
+        continue;
+      }
+      const auto add = [&](std::string text) {
+        found.push_back({model.checkpoint().step(), other->job().job_id(), std::move(text)});
+      };
+      for (const v1::HeldOutLoss& loss : model.held_out()) {
+        add(spec::HeldOutText(loss));
+      }
+      for (const v1::EvaluationResult& result : model.evaluations()) {
+        add(spec::EvaluationText(result));
+      }
+    }
+  }
+}
+
+// What the job itself found, as far as its events are kept, and others of its checkpoints.
+metrics::HttpResponse Evaluations(const View& view, const std::string& job_id) {
+  std::vector<Found> found;
+  const View::Changes changes = view.ChangesSince(job_id, 0);
+  for (const EventPtr& event : changes.events) {
+    if (event->type() == "evaluation") {
+      found.push_back({event->step(), job_id, event->message()});
+    }
+  }
+  AddFoundByOthers(view, job_id, found);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& a, const Found& b) { return a.step > b.step; });
+  const bool more = found.size() > kMaxApiEvents;
+  found.resize(std::min(found.size(), kMaxApiEvents));
+  Json list = Json::array();
+  for (const Found& each : found) {
+    list.push_back({{"step", each.step}, {"by", each.by}, {"text", each.text}});
+  }
+  return Answer(200, {{"job_id", job_id}, {"evaluations", std::move(list)}, {"more", more}});
+}
+
 metrics::HttpResponse Events(const View& view, const std::string& job_id) {
   const View::Changes changes = view.ChangesSince(job_id, 0);
   const size_t total = changes.events.size();
@@ -333,33 +397,112 @@ metrics::HttpResponse Metrics(CurveCache& curves,
                       {"curves", DrawnCurves()}});
 }
 
+metrics::HttpResponse Logs(const CurveCache::FindLog& find_log,
+                           const std::string& job_id,
+                           const std::string& query) {
+  LogQuery wanted;
+  int64_t tail = 0;
+  int64_t rank = 0;
+  if (!QueryNumber(query, "after", 0, INT64_MAX, 0, wanted.after) ||
+      !QueryNumber(query, "tail", 1, kMaxApiLines, static_cast<int64_t>(wanted.tail), tail) ||
+      !QueryNumber(query, "rank", 0, INT32_MAX, -1, rank) ||
+      !QueryNumber(query, "epoch", 1, INT64_MAX, 0, wanted.epoch)) {
+    return Error(400, absl::StrCat("after and rank are numbers of at least 0, epoch of at least 1, "
+                                   "tail of 1 to ",
+                                   kMaxApiLines));
+  }
+  wanted.tail = static_cast<size_t>(tail);
+  if (rank >= 0) {
+    wanted.rank = static_cast<int32_t>(rank);
+  }
+  const std::shared_ptr<const SegmentLog> log = find_log(job_id);
+  const absl::StatusOr<LogTail> read =
+      log == nullptr ? LogTail{{}, wanted.after, false} : ReadLogTail(*log, wanted);
+  if (!read.ok()) {
+    return Error(absl::IsNotFound(read.status()) ? 404 : 500,
+                 absl::StrCat("job ", job_id, ": ", read.status().message()));
+  }
+  Json lines = Json::array();
+  for (const v1::LogLine& line : read->lines) {
+    lines.push_back({{"cursor", line.cursor()},
+                     {"time", Time(line.has_time(), line.time())},
+                     {"epoch", line.epoch()},
+                     {"rank", line.rank()},
+                     {"level", line.level()},
+                     {"text", line.text()}});
+  }
+  return Answer(200, {{"job_id", job_id},
+                      {"lines", std::move(lines)},  // oldest first
+                      {"cursor", read->cursor},
+                      {"more", read->more}});
+}
+
+// What there is of a job.
+struct JobPart {
+  absl::string_view name;
+  metrics::HttpResponse (*serve)(const ApiParts& parts,
+                                 const v1::JobRecord& record,
+                                 const std::string& query);
+};
+
+constexpr JobPart kJobParts[] = {
+    {"checkpoints",
+     [](const ApiParts&, const v1::JobRecord& record, const std::string&) {
+       return Checkpoints(record);
+     }},
+    {"evaluations",
+     [](const ApiParts& parts, const v1::JobRecord& record, const std::string&) {
+       return Evaluations(parts.view, record.job().job_id());
+     }},
+    {"events",
+     [](const ApiParts& parts, const v1::JobRecord& record, const std::string&) {
+       return Events(parts.view, record.job().job_id());
+     }},
+    {"logs",
+     [](const ApiParts& parts, const v1::JobRecord& record, const std::string& query) {
+       return Logs(parts.find_log, record.job().job_id(), query);
+     }},
+    {"metrics",
+     [](const ApiParts& parts, const v1::JobRecord& record, const std::string& query) {
+       return Metrics(parts.curves, record.job().job_id(), query);
+     }},
+};
+
+metrics::HttpResponse NoSuchPath() {
+  std::string text = "there are workers, jobs, jobs/ID";
+  for (const JobPart& part : kJobParts) {
+    absl::StrAppend(&text, ", jobs/ID/", part.name);
+  }
+  return Error(404, text);
+}
+
 }  // namespace
 
-metrics::HttpResponse ServeApi(const View& view,
-                               CurveCache& curves,
-                               const metrics::HttpRequest& request) {
+metrics::HttpResponse ServeApi(const ApiParts& api, const metrics::HttpRequest& request) {
   absl::string_view rest = request.path;
   absl::ConsumePrefix(&rest, kRoot);
   const std::vector<std::string> parts = absl::StrSplit(rest, '/');
   if (parts.size() == 1 && parts[0] == "workers") {
-    return Workers(view);
+    return Workers(api.view);
   }
   if (parts.size() == 1 && parts[0] == "jobs") {
-    return Jobs(view);
+    return Jobs(api.view);
   }
-  const std::string what = parts.size() == 3 ? parts[2] : "";
-  if (parts[0] != "jobs" || parts.size() > 3 || parts[1].empty() ||
-      (parts.size() == 3 && what != "metrics" && what != "events")) {
-    return Error(404, "there are jobs, jobs/ID, jobs/ID/metrics, jobs/ID/events and workers");
+  if (parts[0] != "jobs" || parts.size() > 3 || parts[1].empty()) {
+    return NoSuchPath();
   }
-  const JobPtr job = view.FindJob(parts[1]);
+  const auto* const part =
+      parts.size() < 3 ? nullptr
+                       : std::find_if(std::begin(kJobParts), std::end(kJobParts),
+                                      [&](const JobPart& each) { return each.name == parts[2]; });
+  if (part == std::end(kJobParts)) {
+    return NoSuchPath();
+  }
+  const JobPtr job = api.view.FindJob(parts[1]);
   if (job == nullptr) {
     return Error(404, absl::StrCat("no job ", parts[1]));
   }
-  if (what == "metrics") {
-    return Metrics(curves, parts[1], request.query);
-  }
-  return what == "events" ? Events(view, parts[1]) : OneJob(*job);
+  return part == nullptr ? OneJob(*job) : part->serve(api, *job, request.query);
 }
 
 }  // namespace hearth::coordinator

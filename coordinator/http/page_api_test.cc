@@ -60,7 +60,8 @@ class ApiTest : public testing::Test {
   }
 
   metrics::HttpResponse Get(const std::string& path, const std::string& query = "") {
-    return ServeApi(view_, curves_, {"/api/v1/" + path, query});
+    return ServeApi({view_, curves_, [this](std::string_view) { return lines_; }},
+                    {"/api/v1/" + path, query});
   }
   // The answer, which must have that status and be JSON with the headers of all answers.
   Json Ask(const std::string& path, int status = 200, const std::string& query = "") {
@@ -78,6 +79,7 @@ class ApiTest : public testing::Test {
   const std::string root_ = temp_.path();
   int64_t cursor_ = 0;
   std::shared_ptr<SegmentLog> log_;
+  std::shared_ptr<SegmentLog> lines_;  // null: the job has logged nothing
   View view_{1000};
   CurveCache curves_{[this](std::string_view id) { return id == "empty" ? nullptr : log_; }, 2};
 };
@@ -85,8 +87,8 @@ class ApiTest : public testing::Test {
 TEST_F(ApiTest, UnknownPaths_Are404AsJson) {
   PutJob("a");
   for (const char* path :
-       {"", "job", "jobs/", "jobs/b", "jobs/b/metrics", "jobs/a/logs", "jobs/a/", "jobs/a/events/1",
-        "workers/", "workers/w0", "jobs//metrics", "../jobs"}) {
+       {"", "job", "jobs/", "jobs/b", "jobs/b/metrics", "jobs/a/log", "jobs/b/logs", "jobs/a/",
+        "jobs/a/events/1", "workers/", "workers/w0", "jobs//metrics", "../jobs"}) {
     const Json answer = Ask(path, 404);
     EXPECT_EQ(answer["error"]["code"], 404) << path;
     EXPECT_FALSE(answer["error"]["message"].get<std::string>().empty()) << path;
@@ -216,6 +218,89 @@ TEST_F(ApiTest, Events_NewestFirstAndBounded) {
   EXPECT_EQ(answer["events"][0]["revision"], 250);
   EXPECT_EQ(answer["events"][0]["to_state"], "queued");
   EXPECT_EQ(answer["more"], true);
+}
+
+TEST_F(ApiTest, Checkpoints_NewestFirstWithTheirPaths) {
+  Effects effects;
+  NewJob(effects, "a", 1);
+  for (const int64_t step : {20, 10}) {
+    v1::Checkpoint& checkpoint = *effects.jobs.back().record.add_checkpoints();
+    checkpoint.set_step(step);
+    checkpoint.set_epoch(1);
+    checkpoint.set_path(absl::StrCat("/data/a/step-", step));
+    checkpoint.set_bytes(4096);
+    checkpoint.mutable_create_time()->set_seconds(1000 + step);
+  }
+  effects.jobs.back().record.mutable_checkpoints(0)->set_validation_loss(2.5);
+  view_.Apply({&effects, 1});
+  EXPECT_EQ(Ask("jobs/a/checkpoints")["checkpoints"], Json::parse(R"([
+      {"step": 20, "epoch": 1, "path": "/data/a/step-20", "bytes": 4096, "create_time": 1020.0,
+       "validation_loss": 2.5},
+      {"step": 10, "epoch": 1, "path": "/data/a/step-10", "bytes": 4096, "create_time": 1010.0,
+       "validation_loss": null}])"));
+}
+
+TEST_F(ApiTest, Evaluations_OwnOnesAndThoseOfItsCheckpointsByOthers) {
+  Effects effects;
+  NewJob(effects, "a", 1);
+  v1::JobEvent& event = effects.events.emplace_back();
+  event.set_job_id("a");
+  event.set_revision(1);
+  event.set_type("evaluation");
+  event.set_step(20);
+  event.set_message("piqa: acc 0.5");
+  v1::EvaluatedModel& model = *NewJob(effects, "judge", 2).add_models();
+  model.mutable_checkpoint()->set_job_id("a");
+  model.mutable_checkpoint()->set_step(40);
+  v1::HeldOutLoss& loss = *model.add_held_out();
+  loss.set_source("/data/web");
+  loss.set_loss(3.5);
+  *effects.jobs.back().record.mutable_job()->add_models() = model;
+  effects.jobs.back().record.mutable_job()->mutable_models(1)->mutable_checkpoint()->set_job_id(
+      "other");
+  view_.Apply({&effects, 1});
+  const Json found = Ask("jobs/a/evaluations")["evaluations"];
+  ASSERT_EQ(found.size(), 2u) << found;
+  EXPECT_EQ(found[0]["step"], 40);
+  EXPECT_EQ(found[0]["by"], "judge");
+  EXPECT_THAT(found[0]["text"].get<std::string>(), HasSubstr("/data/web: loss 3.5"));
+  EXPECT_EQ(found[1], Json::parse(R"({"step": 20, "by": "a", "text": "piqa: acc 0.5"})"));
+}
+
+TEST_F(ApiTest, Logs_TheNewestLinesAndThenWhatIsNew) {
+  PutJob("a");
+  EXPECT_EQ(Ask("jobs/a/logs")["lines"], Json::array()) << "nothing was logged yet";
+  lines_ = std::make_shared<SegmentLog>(Env::Real(), root_ + "/lines", SegmentLogOptions{},
+                                        SegmentLog::Position{});
+  const auto put = [this](int64_t cursor, int rank, const std::string& text) {
+    v1::LogLine line;
+    line.set_rank(rank);
+    line.set_epoch(1);
+    line.set_level("info");
+    line.set_text(text);
+    line.mutable_time()->set_seconds(7);
+    lines_->Append(cursor, 0, line.SerializeAsString());
+    lines_->Publish();
+  };
+  put(1, 0, "<b>one</b>");
+  put(2, 1, "two");
+  put(3, 0, "three");
+  Json answer = Ask("jobs/a/logs", 200, "tail=2");
+  ASSERT_EQ(answer["lines"].size(), 2u);
+  EXPECT_EQ(answer["lines"][0]["text"], "two");
+  EXPECT_EQ(answer["lines"][1], Json::parse(R"({"cursor": 3, "time": 7.0, "epoch": 1, "rank": 0,
+      "level": "info", "text": "three"})"));
+  EXPECT_EQ(answer["more"], true);
+  EXPECT_EQ(answer["cursor"], 3);
+  put(4, 1, "four");
+  answer = Ask("jobs/a/logs", 200, "after=3&rank=1&epoch=1");
+  ASSERT_EQ(answer["lines"].size(), 1u);
+  EXPECT_EQ(answer["lines"][0]["text"], "four");
+  EXPECT_EQ(answer["more"], false);
+  EXPECT_EQ(Ask("jobs/a/logs", 200, "epoch=2")["lines"], Json::array());
+  for (const char* query : {"tail=0", "tail=1001", "rank=-1", "rank=x", "epoch=0", "after=-1"}) {
+    EXPECT_EQ(Ask("jobs/a/logs", 400, query)["error"]["code"], 400) << query;
+  }
 }
 
 TEST_F(ApiTest, Metrics_ColumnsOfEqualLength) {
@@ -358,7 +443,10 @@ TEST_F(ApiTest, Metrics_BadQuery_Is400) {
 // Charts follow the rows: what the page drew by name would be missing for a row that is new.
 TEST(Page, Script_NamesNoMetric) {
   const auto handlers = PageHandlers();
-  const std::string script = handlers.at("/app.js")({"/app.js", ""}).body;
+  std::string script;
+  for (const char* path : {"/app.js", "/curves.js", "/job.js", "/text.js"}) {
+    script += handlers.at(path)({path, ""}).body;
+  }
   ASSERT_THAT(script, HasSubstr("chartsOf(chosen.curves)"));
   for (const metrics::StepMetric* row : CurveRows()) {
     const std::string& name = row->field();
@@ -372,9 +460,11 @@ TEST(Page, Script_NamesNoMetric) {
 
 TEST(Page, Files_AreServedWithAPolicyThatAllowsNothingFromElsewhere) {
   const auto handlers = PageHandlers();
-  ASSERT_EQ(handlers.size(), 4u);
+  ASSERT_EQ(handlers.size(), 7u);
   EXPECT_THAT(handlers.at("/")({"/", ""}).content_type, HasSubstr("text/html"));
-  EXPECT_THAT(handlers.at("/app.js")({"/app.js", ""}).content_type, HasSubstr("text/javascript"));
+  for (const char* path : {"/app.js", "/curves.js", "/job.js", "/text.js"}) {
+    EXPECT_THAT(handlers.at(path)({path, ""}).content_type, HasSubstr("text/javascript"));
+  }
   EXPECT_THAT(handlers.at("/style.css")({"/style.css", ""}).content_type, HasSubstr("text/css"));
   for (const auto& [path, handler] : handlers) {
     const metrics::HttpResponse response = handler({path, ""});
@@ -403,11 +493,12 @@ TEST(Page, OverARealServer_AnswersOnItsSmallStacks) {
   CurveCache curves([](std::string_view) { return nullptr; }, 2);
   int served = 0;
   auto server = metrics::HttpServer::Start(
-      "127.0.0.1:0", {{"/api/v1/*", [&](const metrics::HttpRequest& request) {
-                         const metrics::HttpResponse response = ServeApi(view, curves, request);
-                         served = response.status;
-                         return response;
-                       }}});
+      "127.0.0.1:0",
+      {{"/api/v1/*", [&](const metrics::HttpRequest& request) {
+          const metrics::HttpResponse response = ServeApi({view, curves, {}}, request);
+          served = response.status;
+          return response;
+        }}});
   ASSERT_TRUE(server.ok()) << server.status();
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

@@ -8,6 +8,9 @@ namespace hearth::coordinator::page {
 
 std::string_view IndexHtml();
 std::string_view AppJs();
+std::string_view CurvesJs();
+std::string_view JobJs();
+std::string_view TextJs();
 std::string_view StyleCss();
 std::string_view RunbookMd();
 

@@ -134,6 +134,7 @@ std::string Cut(const std::string& text, int width) {
 // the others.
 std::vector<int> FitWidths(const std::vector<std::string>& header,
                            std::vector<int> widths,
+                           const std::set<size_t>& kept,
                            int columns) {
   const auto excess = [&widths, columns] {
     int sum = -kGap;
@@ -150,7 +151,7 @@ std::vector<int> FitWidths(const std::vector<std::string>& header,
     int* widest = nullptr;
     for (size_t i = 0; i + 1 < widths.size(); ++i) {
       const int least = std::max(kNarrowestCut, DisplayWidth(header[i]));
-      if (widths[i] > least && (widest == nullptr || widths[i] > *widest)) {
+      if (widths[i] > least && kept.count(i) == 0 && (widest == nullptr || widths[i] > *widest)) {
         widest = &widths[i];
       }
     }
@@ -200,7 +201,7 @@ std::string Table::Render(int columns) const {
       widths[i] = std::max(widths[i], DisplayWidth(row[i]));
     }
   }
-  const std::vector<int> fitted = FitWidths(rows_[0], widths, columns);
+  const std::vector<int> fitted = FitWidths(rows_[0], widths, kept_, columns);
   std::string out;
   for (const auto& row : rows_) {
     std::string line;
@@ -319,16 +320,33 @@ std::string RenderJobs(const std::vector<v1::Job>& jobs,
   return table.Render(columns);
 }
 
-std::string RenderEvents(const std::vector<v1::JobEvent>& events, int columns) {
-  Table table({"TIME", "TYPE", "ACTOR", "FROM", "TO", "EPOCH", "STEP", "WHAT"});
+std::string RenderEvents(const std::vector<v1::JobEvent>& events, bool wide, int columns) {
+  constexpr size_t kYear = 5;  // characters of "2026-"
+  std::vector<std::string> header = {"TIME", "TYPE", "ACTOR"};
+  if (wide) {
+    header.insert(header.end(), {"FROM", "TO", "EPOCH"});
+  } else {
+    header.emplace_back("STATE");
+  }
+  header.insert(header.end(), {"STEP", "WHAT"});
+  Table table(header);
+  table.Keep(0);
   for (const v1::JobEvent& event : events) {
+    const std::string time = TimeText(event.time());
     const bool moved = event.to_state() != v1::JOB_STATE_UNSPECIFIED;
-    table.Add({TimeText(event.time()), event.type(), event.actor(),
-               moved && event.from_state() != v1::JOB_STATE_UNSPECIFIED
-                   ? StateName(event.from_state())
-                   : "-",
-               moved ? StateName(event.to_state()) : "-", absl::StrCat(event.epoch()),
-               absl::StrCat(event.step()), event.message()});
+    const bool from = moved && event.from_state() != v1::JOB_STATE_UNSPECIFIED;
+    std::vector<std::string> row = {wide || time.size() <= kYear ? time : time.substr(kYear),
+                                    event.type(), event.actor()};
+    if (wide) {
+      row.push_back(from ? StateName(event.from_state()) : "-");
+    }
+    row.push_back(moved ? StateName(event.to_state()) : "-");
+    if (wide) {
+      row.push_back(absl::StrCat(event.epoch()));
+    }
+    row.push_back(absl::StrCat(event.step()));
+    row.push_back(event.message());
+    table.Add(std::move(row));
   }
   return table.Render(columns);
 }

@@ -1,6 +1,8 @@
 // stdout is data, stderr is messages. All formatting of the commands' answers.
 #pragma once
 
+#include <cstddef>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,12 +26,15 @@ class Table {
  public:
   explicit Table(std::vector<std::string> header);
   void Add(std::vector<std::string> row);
+  // Never cuts this column, counted from 0.
+  void Keep(size_t column) { kept_.insert(column); }
   // At most `columns` wide, 0 = any width: a long last column wraps at word boundaries, the widest
-  // of the others are cut with an ellipsis.
+  // of the others are cut with an ellipsis, to no less than 8 characters.
   std::string Render(int columns = 0) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
+  std::set<size_t> kept_;
 };
 
 // Protobuf's JSON mapping, indented, with zero-valued fields, newline at the end.
@@ -55,7 +60,7 @@ absl::Status PrintWorkers(OutputFormat format,
                           const google::protobuf::Message& whole);
 
 // The tables of those, and of a job's events. `columns` as in Table::Render; ages are those at
-// `now`.
+// `now`. `wide`: with all columns.
 std::string RenderJobs(const std::vector<v1::Job>& jobs,
                        bool wide,
                        const std::vector<ExtraCell>& extra,
@@ -65,7 +70,7 @@ std::string RenderWorkers(const std::vector<v1::Worker>& workers,
                           bool wide,
                           absl::Time now,
                           int columns);
-std::string RenderEvents(const std::vector<v1::JobEvent>& events, int columns);
+std::string RenderEvents(const std::vector<v1::JobEvent>& events, bool wide, int columns);
 
 // After a mutation: "job/ID verbed", or the message itself under -o json|yaml|name.
 absl::Status PrintMutation(OutputFormat format,

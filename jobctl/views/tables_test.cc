@@ -9,6 +9,7 @@
 #include "jobctl/commands/jobs/describe.h"
 #include "jobctl/commands/workers/top.h"
 #include "jobctl/views/output.h"
+#include "re2/re2.h"
 #include "tests/support/common/valid_job.h"
 
 namespace hearth::jobctl {
@@ -84,13 +85,23 @@ std::vector<v1::Worker> Workers() {
 }
 
 std::vector<v1::JobEvent> Events() {
-  v1::JobEvent event;
-  event.set_type("checkpoint");
-  event.set_actor("trainer");
-  event.set_epoch(1);
-  event.set_step(1200);
-  event.set_message("checkpoint of step 1200, 1.2 GiB, was written by rank 0 and recorded");
-  return {event};
+  v1::JobEvent checkpoint;
+  checkpoint.set_type("checkpoint");
+  checkpoint.set_actor("trainer");
+  checkpoint.set_epoch(1);
+  checkpoint.set_step(1200);
+  checkpoint.set_message("checkpoint of step 1200, 1.2 GiB, was written by rank 0 and recorded");
+  // The longest of each column.
+  v1::JobEvent notification;
+  notification.mutable_time()->set_seconds(kNow);
+  notification.set_type("notification");
+  notification.set_actor("user:somebody-with-a-long-name");
+  notification.set_from_state(v1::JOB_STATE_RUNNING);
+  notification.set_to_state(v1::JOB_STATE_REQUEUEING);
+  notification.set_epoch(12);
+  notification.set_step(1'234'567);
+  notification.set_message("was told");
+  return {checkpoint, notification};
 }
 
 int Widest(const std::string& text) {
@@ -116,11 +127,19 @@ TEST(Tables, WideListAt200Columns) {
 }
 
 TEST(Tables, EventsAt80Columns_WrapTheirText) {
-  EXPECT_EQ(RenderEvents(Events(), 80),
-            "TIME  TYPE        ACTOR    FROM  TO  EPOCH  STEP  WHAT\n"
-            "-     checkpoint  trainer  -     -   1      1200  checkpoint of step 1200, 1.2\n"
-            "                                                  GiB, was written by rank 0 and\n"
-            "                                                  recorded\n");
+  EXPECT_EQ(RenderEvents({Events()[0]}, false, 80),
+            "TIME  TYPE        ACTOR    STATE  STEP  WHAT\n"
+            "-     checkpoint  trainer  -      1200  checkpoint of step 1200, 1.2 GiB, was\n"
+            "                                        written by rank 0 and recorded\n");
+}
+
+TEST(Tables, Events_KeepTheirTimeAndHaveMoreColumnsWhenWide) {
+  const std::string narrow = RenderEvents(Events(), false, 80);
+  EXPECT_TRUE(RE2::PartialMatch(narrow, R"(\n\d\d-\d\d \d\d:\d\d:\d\d  notif)")) << narrow;
+  EXPECT_EQ(narrow.find("EPOCH"), std::string::npos);
+  const std::string wide = RenderEvents(Events(), true, 200);
+  EXPECT_TRUE(RE2::PartialMatch(wide, R"(FROM +TO +EPOCH +STEP)")) << wide;
+  EXPECT_TRUE(RE2::PartialMatch(wide, R"(\n20\d\d-\d\d-\d\d .* RUNNING +REQUEUEING +12 )")) << wide;
 }
 
 TEST(Tables, Describe_ExplainsItsWords) {
@@ -143,14 +162,16 @@ TEST(Tables, Describe_ExplainsItsWords) {
 
 TEST(Tables, NoneIsWiderThanTheTerminal) {
   v1::ListEventsResponse events;
-  *events.add_events() = Events().front();
+  for (const v1::JobEvent& event : Events()) {
+    *events.add_events() = event;
+  }
   const std::map<std::string, v1::Job> jobs = {{RunningJob().job_id(), RunningJob()}};
   for (const int columns : {80, 200}) {
     const absl::Time now = absl::FromUnixSeconds(kNow);
     const std::map<std::string, std::string> texts = {
         {"list", Jobs(false, columns)},
         {"workers", RenderWorkers(Workers(), false, now, columns)},
-        {"events", RenderEvents(Events(), columns)},
+        {"events", RenderEvents(Events(), false, columns)},
         {"top", FitScreen(RenderTop(Workers(), jobs), columns, 24)},
     };
     for (const auto& [name, text] : texts) {

@@ -103,7 +103,7 @@ int Run() {
   }
   metrics.Observe(batch, view);
   view.Apply(absl::MakeSpan(batch));
-  HttpParts parts{view, metrics, [] { return false; }, [] { return true; }, {}};
+  HttpParts parts{view, metrics, [] { return false; }, [] { return true; }, {}, {}};
   const auto server = metrics::HttpServer::Start("127.0.0.1:0", MakeHttpHandlers(parts));
   if (!server.ok()) {
     std::printf("%s\n", server.status().ToString().c_str());

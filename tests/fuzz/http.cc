@@ -38,9 +38,10 @@ bool Ask(const metrics::HttpRequest& request, bool loopback) {
   if (refusal.has_value()) {
     return false;
   }
-  static CurveCache* const curves =
-      new CurveCache([](std::string_view /*job_id*/) { return nullptr; }, 2);
-  const metrics::HttpResponse answer = coordinator::ServeApi(ViewOfOneJob(), *curves, request);
+  const auto none = [](std::string_view /*job_id*/) { return nullptr; };
+  static CurveCache* const curves = new CurveCache(none, 2);
+  const metrics::HttpResponse answer =
+      coordinator::ServeApi({ViewOfOneJob(), *curves, none}, request);
   HEARTH_CHECK(nlohmann::json::accept(answer.body), "every answer is JSON");
   return answer.status == 200;
 }
@@ -58,8 +59,10 @@ bool Http(std::string_view bytes) {
   request.authorization = lines.size() > 3 ? lines[3] : "";
   const bool local = Ask(request, true);
   const bool remote = Ask(request, false);
-  request.path = "/api/v1/jobs/a/metrics";
-  Ask(request, false);
+  for (const char* path : {"/api/v1/jobs/a/metrics", "/api/v1/jobs/a/logs"}) {
+    request.path = path;
+    Ask(request, false);
+  }
   return local || remote;
 }
 

@@ -2,8 +2,10 @@
 """The Python client against a real coordinator: submit, watch, metrics, pause and resume, and what its errors say."""
 
 import os
+import re
 import subprocess
 import sys
+import unittest.mock
 
 import grpc
 import harness
@@ -42,6 +44,20 @@ class PythonClient(harness.ClusterTest):
         rows = self.cluster.metrics(job)
         for row, loss in zip(rows, columns["loss"]):
             self.assertAlmostEqual(float(row["loss"]), loss, places=6)
+
+    def test_the_page_writes_numbers_to_mlflow(self):
+        job = self.hearth.submit(harness.tiny_job(self.data, 5, workers=1))
+        self.cluster.wait_state(job, "SUCCEEDED")
+        with open(os.path.join(harness.SOURCE, "docs", "python.md")) as f:
+            [block] = [text for text in re.findall(r"^```python\n(.*?)^```$", f.read(), re.DOTALL | re.MULTILINE) if "import mlflow" in text]
+        mlflow = unittest.mock.MagicMock()  # Debian has no MLflow: what it would be told is looked at
+        with unittest.mock.patch.dict(sys.modules, {"mlflow": mlflow}):
+            exec(block, {"hearth": self.hearth, "job": job})  # pylint: disable=exec-used
+        mlflow.start_run.assert_called_once_with(run_name=job)
+        told = mlflow.log_metrics.call_args_list
+        self.assertEqual([call.kwargs["step"] for call in told], [1, 2, 3, 4, 5])
+        self.assertEqual([call.args[0]["loss"] for call in told], self.hearth.metrics_columns(job)["loss"])
+        self.assertEqual({type(value) for call in told for value in call.args[0].values()} - {int, float}, set())
 
     def test_a_job_is_paused_extended_and_followed(self):
         job = self.hearth.submit(harness.tiny_job(self.data, 10**6, workers=1))

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 """The built-in page in headless Chromium: it loads, a running job's curve grows and goes on after a rewind without a duplicate or a
-gap, nothing reaches the console, and it fits 400 px in both colour schemes.
+gap, runs are compared, a job's log, checkpoints, evaluations and samples are there, nothing reaches the console, and it fits 400 px in
+both colour schemes.
 
-$HEARTH_SCREENSHOTS names a folder to leave web-light.png and web-dark.png in, as docs/ has them."""
+$HEARTH_SCREENSHOTS names a folder to leave the pictures in that docs/web.md shows."""
 
 import base64
 import json
+import math
 import os
 import re
 import shutil
@@ -14,6 +16,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import evaluations_test
 import harness
 
 try:
@@ -72,6 +75,17 @@ class WebPage(harness.ClusterTest):
             with open(os.path.join(folder, name), "wb") as f:
                 f.write(base64.b64decode(data))
 
+    def assert_fits(self, widths=(1280, 400)):
+        """In both colour schemes and at each width, neither the page nor a table in it scrolls sideways."""
+        for scheme in ("light", "dark"):
+            for width in widths:
+                self.emulate(scheme, width)
+                self.assertEqual(self.script("innerWidth"), width)
+                wide = self.script("[document.documentElement, ...document.querySelectorAll('.scroll, figure, #job-facts')].filter(e => "
+                                   "e.scrollWidth > e.clientWidth).map(e => `${e.tagName} ${e.getAttribute('aria-label') || "
+                                   "e.getAttribute('aria-labelledby')}: ${e.scrollWidth} > ${e.clientWidth}`)")
+                self.assertEqual(wide if width < 600 else wide[:1] if wide and wide[0].startswith("HTML") else [], [], f"{scheme} {width}")
+
     def luminance(self, property_name):
         colour = self.script(f"getComputedStyle(document.body).{property_name}")
         red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
@@ -114,12 +128,7 @@ class WebPage(harness.ClusterTest):
             self.screenshot(f"web-{scheme}.png")
             contrast = self.luminance("color") - self.luminance("backgroundColor")
             self.assertGreater(contrast if scheme == "dark" else -contrast, 0.7, scheme)
-            self.emulate(scheme, 400)
-            self.assertEqual(self.script("innerWidth"), 400)
-            room = self.script("document.documentElement.clientWidth")
-            self.assertLessEqual(self.script("document.documentElement.scrollWidth"), room, "horizontal scroll")
-            self.assertLessEqual(self.script("Math.max(...[...document.querySelectorAll('figure')].map(f => "
-                                             "f.getBoundingClientRect().right))"), room)
+        self.assert_fits()
         unnamed = self.script("[...document.querySelectorAll('progress, svg, [role=region]')].filter(e => "
                               "!e.getAttribute('aria-label') && !e.getAttribute('aria-labelledby')).length")
         self.assertEqual(unnamed, 0)
@@ -210,25 +219,27 @@ class WebPage(harness.ClusterTest):
         self.assertRegex(label, rf"^loss: .*{first} [\d.]+, .*{second} [\d.]+ at [\d.]+k? tokens$")
         self.assertNotEqual(before, self.script("document.querySelector('figure[data-title=loss] path').getAttribute('d')"))
         self.assertEqual(self.script("location.hash"), f"#{first}?with={second}&x=tokens&smooth=20&log=1&find=run-")
+        low, middle, high = map(float, self.script("[...document.querySelectorAll('figure[data-title=loss] text')].slice(0, 3)"
+                                                   ".map(t => t.textContent)"))
+        self.assertLess(abs(middle - math.sqrt(low * high)), abs(middle - (low + high) / 2), "the axis is not logarithmic")
 
         self.browser.refresh()  # the address keeps what was chosen
         harness.wait_until("two curves", lambda: [n for n in self.points("loss") if n] == [60, 60])
         self.assertEqual(self.script("['axis', 'smooth', 'find'].map(id => document.getElementById(id).value)"), ["tokens", "20", "run-"])
-        self.script("document.querySelector('#spec summary').click()")
+        self.toggle("spec")
         harness.wait_until("the keys", lambda: self.script("document.querySelectorAll('#spec-rows tr').length") > 0)
         keys = self.script("[...document.querySelectorAll('#spec-rows tr')].map(r => [...r.cells].map(c => c.textContent))")
         self.assertIn(["optimizer.lr", "0.001", "0.01"], keys)
         self.assertNotIn("train.steps", [key for key, *_ in keys])
-        self.script("document.querySelector('#commands summary').click()")
+        self.toggle("commands")
+        self.wait_text("command-list", "jobctl diff")
         self.assertIn(f"jobctl diff {first} {second}", self.script("document.getElementById('command-list').textContent"))
 
+        self.assert_fits()
         for scheme in ("light", "dark"):
-            for width in (1280, 400):
-                self.emulate(scheme, width)
-                if width == 1280:
-                    self.screenshot(f"web-compare-{scheme}.png")
-                self.assertLessEqual(self.script("document.documentElement.scrollWidth"),
-                                     self.script("document.documentElement.clientWidth"), f"horizontal scroll at {width}")
+            self.emulate(scheme, 1280)
+            self.script("document.getElementById('job-title').scrollIntoView()")
+            self.screenshot(f"web-compare-{scheme}.png")
         self.emulate("light", 1280)
         self.choose("#find", "team=b")
         harness.wait_until("the filter", lambda: self.script("document.querySelectorAll('#jobs tr').length") == 1)
@@ -239,6 +250,80 @@ class WebPage(harness.ClusterTest):
         self.cluster.jobctl("delete", second, "--yes")
         harness.wait_until("one curve", lambda: second not in self.script("location.hash") and [n for n in self.points("loss") if n] == [60])
         self.assertIn("updated", self.script("document.getElementById('status').textContent"))
+
+    def toggle(self, section):
+        self.script("document.querySelector(`#${arguments[0]} summary`).click()", section)
+
+    def text(self, element):
+        return self.script("document.getElementById(arguments[0]).textContent", element)
+
+    def wait_text(self, element, text):
+        harness.wait_until(f"{text!r} in #{element}", lambda: text in self.text(element))
+
+    def test_log_checkpoints_evaluations_and_samples(self):
+        maker = evaluations_test.Evaluations
+        items = maker.items(self, "piqa", 4)
+        spec = harness.tiny_job(maker.build(self), 700, workers=1, model={"vocab": 320}, data={"sequence_length": 128},
+                                batch={"global_batch_tokens": 256}, checkpoint={"every_steps": 100, "keep_last": 3},
+                                train={"evaluations": [{"task": "piqa", "items": items, "every_steps": 300}],
+                                       "samples": [{"prompt": "the ", "max_tokens": 5}]})
+        self.hold()
+        job = self.cluster.submit(spec)
+        self.wait_job("the gate", job, lambda j: j["step"] >= 620)
+        self.cluster.jobctl("note", job, "looks good")
+        self.open_page("#" + job)
+        self.wait_text("events", "looks good")
+
+        self.toggle("logs")
+        self.wait_text("log-lines", "checkpoint of step 600")
+        self.assertIn("open=logs", self.script("location.hash"))
+        lines = self.text("log-lines").splitlines()
+        self.release()  # what comes now is added behind
+        self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
+        self.wait_text("log-lines", "checkpoint of step 700")
+        self.assertEqual(self.text("log-lines").splitlines()[:len(lines)], lines)
+        whole = self.api(f"jobs/{job}/logs?tail=1000")["lines"]
+        harness.wait_until("the whole log", lambda: len(self.text("log-lines").splitlines()) == len(whole))
+        self.change("rank", 3)
+        self.wait_text("logs-note", "No lines")
+        self.change("rank", 0)
+        harness.wait_until("rank 0", lambda: len(self.text("log-lines").splitlines()) == len([line for line in whole if line["rank"] == 0]))
+
+        for section in ("checkpoints", "evaluations", "samples"):
+            self.toggle(section)
+        self.browser.refresh()  # the address keeps what is open
+        self.wait_text("log-lines", "checkpoint of step 700")
+        self.wait_text("samples", "the ")
+        recorded = self.api(f"jobs/{job}/checkpoints")["checkpoints"]
+        self.assertEqual([c["step"] for c in recorded], [700, 600, 500])
+        for checkpoint in recorded:
+            self.wait_text("checkpoint-rows", checkpoint["path"])
+        self.wait_text("evaluation-rows", "piqa: acc")
+        rows = self.script("[...document.querySelectorAll('#checkpoint-rows tr')].map(r => [...r.cells].map(c => c.textContent))")
+        found = {row[0]: "piqa: acc" in row[5] for row in rows}
+        self.assertTrue(found["600"] and not found["500"], rows)
+        self.assert_fits()
+        self.assert_quiet_console()
+
+    def change(self, field, value):
+        self.script("(e => { e.value = arguments[1]; e.dispatchEvent(new Event('change')); })(document.getElementById(arguments[0]))", field, value)
+
+    def test_commands_are_copied(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 1, workers=1))
+        self.wait_job("the end", job, lambda j: j["state"] == "succeeded")
+        self.open_page("#" + job)
+        harness.wait_until("the curve", lambda: self.points("loss")[:1] == [1])
+        self.toggle("commands")
+        self.wait_text("command-list", "jobctl describe")
+        self.script("void (window.said = '', new MutationObserver(() => { said += document.getElementById('told').textContent; })"
+                    ".observe(document.getElementById('told'), {childList: true}))")
+        self.script("document.querySelector('#command-list button').click()")
+        harness.wait_until("the answer", lambda: re.match("Copied|Selected", self.script("said")))  # as the browser lends the clipboard
+        # The text stays selected while the page goes on reading, so that it can be copied by hand, too.
+        before = self.text("status")
+        harness.wait_until("another reading", lambda: self.text("status") != before)
+        self.assertEqual(self.script("getSelection().toString()"), f"jobctl describe {job}")
+        self.assert_quiet_console()
 
     def test_a_stretch_is_shown_alone(self):
         job = self.cluster.submit(harness.tiny_job(self.data, 60, workers=1))

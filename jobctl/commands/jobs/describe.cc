@@ -311,6 +311,7 @@ std::string DescribeText(const v1::Job& job,
   absl::StrAppend(&out.text, "Spec:\n", Indent(config::ToYaml(job.spec())));
   absl::StrAppend(&out.text, "Events:\n");
   Table table({"  TIME", "TYPE", "ACTOR", "EPOCH", "STEP", "WHAT"});
+  table.Keep(0);
   for (const v1::JobEvent& event : events.events()) {
     table.Add({absl::StrCat("  ", TimeText(event.time())), event.type(), event.actor(),
                absl::StrCat(event.epoch()), absl::StrCat(event.step()), event.message()});

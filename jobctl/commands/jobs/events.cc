@@ -20,7 +20,8 @@ Action SetupEvents(CLI::App& app) {
     if (printed) {
       return kExitOk;
     }
-    WriteOut(RenderEvents({response.events().begin(), response.events().end()}, FitColumns()));
+    WriteOut(RenderEvents({response.events().begin(), response.events().end()},
+                          context.format == OutputFormat::kWide, FitColumns()));
     return kExitOk;
   };
 }
