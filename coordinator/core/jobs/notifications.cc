@@ -32,7 +32,7 @@ constexpr NotificationKind kKinds[] = {
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Hours(1);
 constexpr size_t kErrorBytes = 300;
-// Of a reason, which a pending notification has twice; it is written with each change to the job.
+// Bytes of a reason. A pending notification has it twice; each change to the job writes it.
 constexpr size_t kReasonBytes = 512;
 
 const NotificationKind* KindOf(const v1::JobEvent& event) {
