@@ -94,7 +94,7 @@ absl::Status Coordinator::StartParts() {
     HEARTH_LOG_WARNING("{}", warning);
   }
   start_time_ = clock_.Monotonic();
-  view_ = std::make_unique<View>(static_cast<size_t>(options_.store.events_per_job));
+  view_ = std::make_unique<View>(options_.store.events);
   metrics_ = std::make_unique<CoordinatorMetrics>(store_->generation(), state.set_aside);
   inspector_ = std::make_unique<Inspector>(hub_, clock_, store_->generation());
   executor_ = std::make_unique<Executor>(options_.stream_threads);

@@ -47,7 +47,7 @@ class HttpTest : public testing::Test {
 
   bool grace_ = false;
   bool serving_ = true;
-  View view_{10};
+  View view_{EventBounds{10}};
   CoordinatorMetrics metrics_{1};
 };
 

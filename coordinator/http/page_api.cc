@@ -19,6 +19,7 @@
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/feasibility/measured_plan.h"
 #include "common/spec/objective/objective_table.h"
+#include "coordinator/core/event_bounds.h"
 #include "coordinator/http/log_tail.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
@@ -259,8 +260,11 @@ metrics::HttpResponse Events(const View& view, const std::string& job_id) {
   const size_t total = changes.events.size();
   const size_t first = total > kMaxApiEvents ? total - kMaxApiEvents : 0;
   Json list = Json::array();
-  for (size_t i = total; i-- > first;) {
+  for (size_t i = total; i-- > 0;) {
     const v1::JobEvent& event = *changes.events[i];
+    if (i < first && !IsNote(event)) {
+      continue;
+    }
     list.push_back({{"revision", event.revision()},
                     {"time", Time(event.has_time(), event.time())},
                     {"type", event.type()},

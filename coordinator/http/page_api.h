@@ -5,7 +5,7 @@
 //   /api/v1/jobs              summaries of the newest 100
 //   /api/v1/jobs/ID           the same for one job, under "job" what `jobctl get -o json` prints, and under "plan" what was planned and measured
 //   /api/v1/jobs/ID/metrics       ?since_step=N&points=K (1..1000): columns of equal length
-//   /api/v1/jobs/ID/events        the newest 200
+//   /api/v1/jobs/ID/events        the newest 200, and all notes
 //   /api/v1/jobs/ID/checkpoints   all that are recorded, newest first
 //   /api/v1/jobs/ID/evaluations   the newest 200 results of the job and of jobs that evaluated its checkpoints
 //   /api/v1/jobs/ID/logs          ?after=CURSOR&tail=N (1..1000)&rank=R&epoch=E: the newest lines (log_tail.h)

@@ -80,7 +80,7 @@ class ApiTest : public testing::Test {
   int64_t cursor_ = 0;
   std::shared_ptr<SegmentLog> log_;
   std::shared_ptr<SegmentLog> lines_;  // null: the job has logged nothing
-  View view_{1000};
+  View view_{EventBounds{1000}};
   CurveCache curves_{[this](std::string_view id) { return id == "empty" ? nullptr : log_; }, 2};
 };
 
@@ -211,11 +211,13 @@ TEST_F(ApiTest, Events_NewestFirstAndBounded) {
     event.set_job_id("a");
     event.set_revision(i);
     event.set_to_state(v1::JOB_STATE_QUEUED);
+    event.set_type(i == 3 ? "note" : "state");
   }
   view_.Apply({&effects, 1});
   const Json answer = Ask("jobs/a/events");
-  ASSERT_EQ(answer["events"].size(), kMaxApiEvents);
+  ASSERT_EQ(answer["events"].size(), kMaxApiEvents + 1);
   EXPECT_EQ(answer["events"][0]["revision"], 250);
+  EXPECT_EQ(answer["events"].back()["revision"], 3) << "a note is always there";
   EXPECT_EQ(answer["events"][0]["to_state"], "queued");
   EXPECT_EQ(answer["more"], true);
 }
@@ -482,7 +484,7 @@ TEST(Page, Files_AreServedWithAPolicyThatAllowsNothingFromElsewhere) {
 
 TEST(Page, OverARealServer_AnswersOnItsSmallStacks) {
   // The largest answer is made on a server thread, of which each has 100 KiB of stack.
-  View view(10);
+  View view(EventBounds{10});
   Effects effects;
   v1::Job& job = *effects.jobs.emplace_back().record.mutable_job();
   job.set_job_id("a");

@@ -43,7 +43,7 @@ class PowerCutTest : public testing::Test {
     options.data_dir = dir_;
     options.sqlite_vfs = vfs.name();
     options.history.segment_bytes = options.log.segment_bytes = 150;  // several files a log
-    options.events_per_job = 4;
+    options.events.newest = 4;
     options.now = absl::UnixEpoch();
     return Store::Open(options, disk);
   }

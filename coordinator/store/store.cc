@@ -67,7 +67,8 @@ struct Store::Statements {
   Statement put_meta;
   Statement put_job;
   Statement put_event;
-  Statement trim_events;
+  Statement old_events;
+  Statement delete_event;
   Statement put_request;
   Statement delete_request;
   Statement put_worker;
@@ -305,9 +306,10 @@ absl::Status Store::PrepareStatements() {
       {&statements_->put_meta, PutRowSql("meta")},
       {&statements_->put_job, PutRowSql("jobs")},
       {&statements_->put_event, PutRowSql("events")},
-      {&statements_->trim_events,
-       "DELETE FROM events WHERE job_id = ?1 AND revision <= (SELECT revision FROM events "
-       "WHERE job_id = ?1 ORDER BY revision DESC LIMIT 1 OFFSET ?2)"},
+      {&statements_->old_events,
+       "SELECT revision, event FROM events WHERE job_id = ? ORDER BY revision DESC LIMIT -1 OFFSET "
+       "?"},
+      {&statements_->delete_event, "DELETE FROM events WHERE job_id = ? AND revision = ?"},
       {&statements_->put_request, PutRowSql("requests")},
       {&statements_->delete_request, "DELETE FROM requests WHERE request_id = ?"},
       {&statements_->put_worker, PutRowSql("workers")},
@@ -567,8 +569,29 @@ absl::Status Store::WriteEvents(const Effects& effects) {
     jobs.insert(event.job_id());
   }
   for (const std::string_view job_id : jobs) {
-    HEARTH_RETURN_IF_ERROR(
-        statements_->trim_events.Text(job_id).Int(options_.events_per_job).Run());
+    HEARTH_RETURN_IF_ERROR(TrimEvents(job_id));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::TrimEvents(std::string_view job_id) {
+  std::vector<int64_t> trimmed;
+  size_t notes = 0;
+  Statement& old = statements_->old_events;
+  old.Text(job_id).Int(static_cast<int64_t>(options_.events.newest));
+  absl::StatusOr<bool> row = old.Step();
+  for (; row.ok() && *row; row = old.Step()) {  // newest first; those of earlier trims are notes
+    v1::JobEvent event;
+    const bool note = event.ParseFromString(old.ColumnBytes(1)) && IsNote(event);
+    notes += note ? 1 : 0;
+    if (!note || notes > options_.events.notes) {
+      trimmed.push_back(old.ColumnInt(0));
+    }
+  }
+  old.Reset();
+  HEARTH_RETURN_IF_ERROR(row.status());
+  for (const int64_t revision : trimmed) {
+    HEARTH_RETURN_IF_ERROR(statements_->delete_event.Text(job_id).Int(revision).Run());
   }
   return absl::OkStatus();
 }

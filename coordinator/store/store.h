@@ -37,6 +37,7 @@
 #include "common/io/env.h"
 #include "common/time/clock.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/event_bounds.h"
 #include "coordinator/store/data_dir.h"
 #include "coordinator/store/flusher.h"
 #include "coordinator/store/journal.h"
@@ -60,8 +61,8 @@ struct StoreOptions {
   // are counted.
   SegmentLogOptions history{.segment_bytes = 16 << 20, .max_bytes = int64_t{1} << 30};
   SegmentLogOptions log{.segment_bytes = 4 << 20, .max_bytes = 64 << 20};
-  // Newest events kept per job.
-  int64_t events_per_job = 1000;
+  // Events kept per job.
+  EventBounds events = {};
   // Newest records kept of the audit log, about 200 bytes each: of calls that were let in, and of
   // refusals, so that a stranger's calls never push out what was done. Up to 256 more stay a while.
   int64_t audit_records = 100'000;
@@ -162,6 +163,8 @@ class Store {
   absl::Status WriteEffects(const Effects& effects);
   absl::Status WriteIdentity(const Effects& effects);
   absl::Status WriteEvents(const Effects& effects);
+  // Leaves what options_.events says.
+  absl::Status TrimEvents(std::string_view job_id);
   absl::Status WriteJob(const v1::JobRecord& record);
   absl::Status DeleteJobRows(const std::string& job_id);
   absl::Status WritePosition(const LogKey& key, const SegmentLog::Position& position);

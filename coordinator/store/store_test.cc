@@ -131,7 +131,7 @@ TEST_F(StoreTest, Commit_JobDelete_RemovesRowsAndFilesButKeepsRequests) {
 }
 
 TEST_F(StoreTest, Commit_ManyEvents_KeepsTheNewest) {
-  auto opened = Store::Open({.data_dir = root_, .events_per_job = 3});
+  auto opened = Store::Open({.data_dir = root_, .events = {.newest = 3}});
   ASSERT_TRUE(opened.ok());
   for (int64_t n = 1; n <= 10; ++n) {
     Effects effects = StoredEffects("a", n);
@@ -140,6 +140,31 @@ TEST_F(StoreTest, Commit_ManyEvents_KeepsTheNewest) {
   const auto state = (*opened)->Load();
   ASSERT_EQ(state->events.size(), 3u);
   EXPECT_EQ(state->events[0].revision(), 8);
+}
+
+TEST_F(StoreTest, Commit_ManyEvents_KeepsNotesWithinTheirBound) {
+  auto opened = Store::Open({.data_dir = root_, .events = {.newest = 3, .notes = 2}});
+  ASSERT_TRUE(opened.ok());
+  const auto commit = [&](int64_t n, const std::string& type) {
+    Effects effects = StoredEffects("a", n);
+    effects.events[0].set_type(type);
+    ASSERT_TRUE((*opened)->Commit({&effects, 1}).ok());
+  };
+  const auto revisions = [&] {
+    std::vector<int64_t> kept;
+    for (const v1::JobEvent& event : (*opened)->Load()->events) {
+      kept.push_back(event.revision());
+    }
+    return kept;
+  };
+  for (int64_t n = 1; n <= 12; ++n) {
+    commit(n, n == 2 || n == 4 || n == 11 ? "note" : "state");
+  }
+  EXPECT_THAT(revisions(), testing::ElementsAre(2, 4, 10, 11, 12)) << "the newest, and notes";
+  for (int64_t n = 13; n <= 15; ++n) {
+    commit(n, "state");
+  }
+  EXPECT_THAT(revisions(), testing::ElementsAre(4, 11, 13, 14, 15)) << "the newest two notes";
 }
 
 TEST_F(StoreTest, Open_SecondCoordinator_IsRefusedWithThePid) {

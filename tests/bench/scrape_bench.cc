@@ -92,7 +92,7 @@ std::string Get(int port, const std::string& path) {
 }
 
 int Run() {
-  View view(100);
+  View view(EventBounds{100});
   CoordinatorMetrics metrics(1);
   std::vector<Effects> batch(1);
   for (int i = 0; i < kFinished; ++i) {

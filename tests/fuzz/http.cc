@@ -17,7 +17,7 @@ using coordinator::View;
 // One job without a history.
 View& ViewOfOneJob() {
   static View* const view = [] {
-    auto* made = new View(10);
+    auto* made = new View(coordinator::EventBounds{10});
     coordinator::Effects effects;
     v1::Job& job = *effects.jobs.emplace_back().record.mutable_job();
     job.set_job_id("a");

@@ -11,6 +11,7 @@
 #include "common/reasons/reason_codes.h"
 #include "common/spec/fields/rows.h"
 #include "coordinator/core/errors.h"
+#include "coordinator/core/event_bounds.h"
 #include "coordinator/core/jobs/evaluated_models.h"
 #include "coordinator/core/jobs/notifications.h"
 #include "coordinator/core/jobs/start_conditions.h"
@@ -337,7 +338,7 @@ void JobCommands::AddNote(const v1::AddNoteRequest& request) {
         MakeError(absl::StatusCode::kInvalidArgument, "NO_TEXT", "text: a note must not be empty"));
     return;
   }
-  states_.Note(*job, "note", turn_.user(), request.text());
+  states_.Note(*job, std::string(kNoteEvent), turn_.user(), request.text());
   turn_.ReplyJob(job->job());
 }
 

@@ -11,6 +11,7 @@
 #include "common/reasons/reason_codes.h"
 #include "common/spec/objective/objective_table.h"
 #include "coordinator/core/errors.h"
+#include "coordinator/core/event_bounds.h"
 #include "coordinator/core/jobs/resume_point.h"
 #include "coordinator/core/transitions.h"
 
@@ -20,7 +21,7 @@ namespace {
 // Limit of an event's message. It may quote what a user or a trainer said.
 constexpr size_t kEventTextMax = 4096;
 // Types of events that say something of a job and change nothing about it.
-constexpr std::string_view kRemarks[] = {"note", "notification"};
+constexpr std::string_view kRemarks[] = {kNoteEvent, "notification"};
 
 }  // namespace
 

@@ -203,7 +203,7 @@ class AgentFuzzTest : public testing::Test {
     ASSERT_TRUE(state.ok()) << state.status();
     state_ = *std::move(state);
     metrics_ = std::make_unique<CoordinatorMetrics>(1);
-    view_ = std::make_unique<View>(100);
+    view_ = std::make_unique<View>(EventBounds{100});
   }
 
   Effects Apply(Core& core, const Command& command) {

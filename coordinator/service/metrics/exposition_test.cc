@@ -118,7 +118,7 @@ Effects Step(const std::string& id, int64_t step) {
 // One job with all there is, steps done again included; one of an earlier start; one that has done
 // nothing; one on a CPU; one that has ended.
 std::string Scenario() {
-  View view(100);
+  View view(EventBounds{100});
   CoordinatorMetrics metrics(7, 2);
   Apply(Step("earlier", 3), view, nullptr);
   for (const int64_t step : {1, 2, 3, 2, 3, 4}) {

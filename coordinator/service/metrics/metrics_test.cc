@@ -87,7 +87,7 @@ class CoordinatorMetricsTest : public testing::Test {
   }
 
   int64_t created_ = 0;
-  View view_{100};
+  View view_{EventBounds{100}};
   CoordinatorMetrics metrics_{7};
 };
 

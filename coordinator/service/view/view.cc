@@ -1,6 +1,8 @@
 #include "coordinator/service/view/view.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -43,11 +45,13 @@ absl::StatusOr<JobFilter> JobFilter::Parse(std::string_view text) {
        absl::StrSplit(Sv(text), absl::ByAnyChar(" \t"), absl::SkipEmpty())) {
     const size_t equals = term.find('=');
     const absl::string_view key = term.substr(0, equals);
-    if (equals == absl::string_view::npos || equals == 0) {
+    absl::string_view label = key;
+    const bool of_label = absl::ConsumePrefix(&label, "label.") && !label.empty();
+    const bool has_value = equals != absl::string_view::npos;
+    if (equals == 0 || (!has_value && !of_label)) {
       return absl::InvalidArgumentError(absl::StrCat("filter: \"", term, "\" is not key=value"));
     }
-    const absl::string_view value = term.substr(equals + 1);
-    absl::string_view label = key;
+    const absl::string_view value = has_value ? term.substr(equals + 1) : "";
     if (key == "state") {
       for (const absl::string_view name : absl::StrSplit(value, ',', absl::SkipEmpty())) {
         v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
@@ -62,8 +66,9 @@ absl::StatusOr<JobFilter> JobFilter::Parse(std::string_view text) {
       filter.names_.emplace_back(value);
     } else if (key == "owner") {
       filter.owners_.emplace_back(value);
-    } else if (absl::ConsumePrefix(&label, "label.") && !label.empty()) {
-      filter.labels_.emplace_back(std::string(label), std::string(value));
+    } else if (of_label) {
+      filter.labels_.emplace_back(std::string(label),
+                                  has_value ? std::optional(std::string(value)) : std::nullopt);
     } else {
       return absl::InvalidArgumentError(absl::StrCat(
           "filter: unknown key \"", key, "\"; keys are state, name, owner and label.KEY"));
@@ -88,7 +93,7 @@ bool JobFilter::Matches(const v1::Job& job) const {
   }
   for (const auto& [key, value] : labels_) {
     const auto found = job.spec().labels().find(key);
-    if (found == job.spec().labels().end() || found->second != value) {
+    if (found == job.spec().labels().end() || (value.has_value() && found->second != *value)) {
       return false;
     }
   }
@@ -107,8 +112,8 @@ void View::Load(const Core& core,
   }
   for (auto& [job_id, entry] : jobs_) {
     // A full list may have lost events before this start, and how many is not stored.
-    if (entry.events.size() >= events_per_job_) {
-      entry.compacted_through = entry.events.front()->revision() - 1;
+    if (entry.events.size() >= entry.old_notes + bounds_.newest) {
+      entry.compacted_through = entry.events[entry.old_notes]->revision() - 1;
     }
   }
   for (const v1::WorkerRecord* record : core.Workers()) {
@@ -204,11 +209,24 @@ void View::PutEventLocked(EventPtr event) {
   if (found == jobs_.end()) {
     return;  // of a job that the same command deleted
   }
-  std::deque<EventPtr>& events = found->second.events;
-  events.push_back(std::move(event));
-  while (events.size() > events_per_job_) {
-    found->second.compacted_through = events.front()->revision();
-    events.pop_front();
+  found->second.events.push_back(std::move(event));
+  TrimEventsLocked(found->second);
+}
+
+void View::TrimEventsLocked(Entry& entry) {
+  while (entry.events.size() > entry.old_notes + bounds_.newest) {
+    const auto oldest = entry.events.begin() + static_cast<std::ptrdiff_t>(entry.old_notes);
+    if (IsNote(**oldest)) {
+      ++entry.old_notes;
+    } else {
+      entry.compacted_through = (*oldest)->revision();
+      entry.events.erase(oldest);
+    }
+    if (entry.old_notes > bounds_.notes) {
+      entry.compacted_through = std::max(entry.compacted_through, entry.events.front()->revision());
+      entry.events.pop_front();
+      --entry.old_notes;
+    }
   }
 }
 

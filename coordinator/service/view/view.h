@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/event_bounds.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/service/identity/identity_view.h"
 #include "hearth/v1/job.pb.h"
@@ -32,8 +34,8 @@ using JobPtr = std::shared_ptr<const v1::JobRecord>;
 using WorkerPtr = std::shared_ptr<const v1::Worker>;
 using EventPtr = std::shared_ptr<const v1::JobEvent>;
 
-// The filter of ListJobs: "state=running,queued name=x owner=alice label.team=research"; all terms
-// must hold, an empty filter matches all.
+// The filter of ListJobs: "state=running,queued name=x owner=alice label.team=research label.run";
+// all terms must hold, an empty filter matches all. A label without a value: jobs that have it.
 class JobFilter {
  public:
   // kInvalidArgument: the text says which term and what is allowed.
@@ -44,7 +46,7 @@ class JobFilter {
   std::set<v1::JobState> states_;  // empty = any
   std::vector<std::string> names_;
   std::vector<std::string> owners_;
-  std::vector<std::pair<std::string, std::string>> labels_;
+  std::vector<std::pair<std::string, std::optional<std::string>>> labels_;
 };
 
 // Called after each commit that touched the job; must return at once and may be called from any
@@ -58,7 +60,8 @@ class Waker {
 // Thread-safe. Load and Apply belong to the event loop.
 class View {
  public:
-  explicit View(size_t events_per_job) : events_per_job_(events_per_job) {}
+  // `bounds`: of the events of each job.
+  explicit View(const EventBounds& bounds) : bounds_(bounds) {}
 
   IdentityView& identity() { return identity_; }
   const IdentityView& identity() const { return identity_; }
@@ -113,18 +116,20 @@ class View {
   struct Entry {
     JobPtr record;
     OrderKey order;
-    std::deque<EventPtr> events;
+    std::deque<EventPtr> events;    // by revision: old notes, then the newest of any type
+    size_t old_notes = 0;           // how many of those at the front
     int64_t compacted_through = 0;  // events up to this revision may be missing
   };
 
   void PutJobLocked(JobPtr record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RemoveJobLocked(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutEventLocked(EventPtr event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TrimEventsLocked(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutWorkerLocked(WorkerPtr worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<std::shared_ptr<Waker>> WakersLocked(const std::set<std::string>& jobs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const size_t events_per_job_;
+  const EventBounds bounds_;
   IdentityView identity_;
   mutable absl::Mutex mu_;
   absl::flat_hash_map<std::string, Entry> jobs_ ABSL_GUARDED_BY(mu_);

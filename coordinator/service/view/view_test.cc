@@ -50,7 +50,7 @@ class ViewTest : public testing::Test {
       Apply(view_, std::move(effects));
     }
   }
-  View view_{3};
+  View view_{EventBounds{.newest = 3, .notes = 2}};
 };
 
 TEST_F(ViewTest, List_InPages_ReturnsEachJobOnceNewestFirst) {
@@ -84,11 +84,14 @@ TEST_F(ViewTest, List_Filters_AllTermsMustHold) {
   EXPECT_EQ(list("state=running,queued name=even"), "job-6 job-4 job-2");
   EXPECT_EQ(list("label.team=research name=odd"), "job-1");
   EXPECT_EQ(list("label.none=x"), "");
+  EXPECT_EQ(list("label.none"), "");
+  EXPECT_EQ(list("label.team name=odd"), list("name=odd")) << "all have it";
   EXPECT_EQ(list("owner=ada"), "job-5");
 }
 
 TEST(JobFilter, Parse_BadTerms_SayWhatIsAllowed) {
-  for (const char* bad : {"state=sleeping", "nonsense", "colour=x", "=x", "label.=x"}) {
+  for (const char* bad :
+       {"state=sleeping", "nonsense", "colour=x", "=x", "label.=x", "label.", "state"}) {
     EXPECT_EQ(JobFilter::Parse(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
   EXPECT_NE(JobFilter::Parse("state=sleeping").status().message().find("paused"),
@@ -106,6 +109,47 @@ TEST_F(ViewTest, ChangesSince_OlderThanKeptEvents_IsCompacted) {
   EXPECT_FALSE(changes.compacted);
   ASSERT_EQ(changes.events.size(), 2u);
   EXPECT_EQ(changes.events[0]->revision(), 13);
+}
+
+TEST_F(ViewTest, ChangesSince_Notes_OutliveOtherEventsWithinTheirBound) {
+  const auto put = [this](int64_t revision, const std::string& type) {
+    Effects effects;
+    effects.events.push_back(MakeEvent("job-1", revision));
+    effects.events.back().set_type(type);
+    Apply(view_, std::move(effects));
+  };
+  const auto revisions = [this] {
+    std::vector<int64_t> kept;
+    for (const EventPtr& event : view_.ChangesSince("job-1", 0).events) {
+      kept.push_back(event->revision());
+    }
+    return kept;
+  };
+  for (int64_t n = 10; n < 20; ++n) {
+    put(n, n == 10 || n == 12 || n == 18 ? "note" : "state");
+  }
+  EXPECT_EQ(revisions(), (std::vector<int64_t>{10, 12, 17, 18, 19}));
+  EXPECT_TRUE(view_.ChangesSince("job-1", 12).compacted) << "13 to 16 are gone";
+  EXPECT_FALSE(view_.ChangesSince("job-1", 16).compacted);
+  put(20, "state");
+  put(21, "state");
+  put(22, "state");
+  EXPECT_EQ(revisions(), (std::vector<int64_t>{12, 18, 20, 21, 22})) << "the newest two";
+}
+
+TEST_F(ViewTest, Load_WithOldNotes_KnowsThatEventsAreMissingBehindThem) {
+  std::vector<v1::JobEvent> events;
+  for (const int64_t revision : {2, 10, 11, 12}) {
+    events.push_back(MakeEvent("job-1", revision));
+  }
+  events.front().set_type("note");
+  RestoredState restored;
+  restored.jobs.push_back(MakeJob(1).record);
+  View view(EventBounds{.newest = 3, .notes = 2});
+  view.Load(Core({}, restored, Now{absl::UnixEpoch(), absl::ZeroDuration()}), events, restored);
+  EXPECT_EQ(view.ChangesSince("job-1", 0).events.size(), 4u);
+  EXPECT_TRUE(view.ChangesSince("job-1", 5).compacted);
+  EXPECT_FALSE(view.ChangesSince("job-1", 9).compacted);
 }
 
 class CountingWaker : public Waker {

@@ -123,7 +123,8 @@ Action SetupList(CLI::App& app) {
                  "Terms that must all hold, e.g. 'state=running name=x'");
   app.add_option("--state", options->states, "Only these states, e.g. running,queued");
   app.add_option("--owner,--user", options->owner, "Only jobs of this user");
-  app.add_option("-l,--label", options->labels, "Only jobs with this label: key=value, repeatable")
+  app.add_option("-l,--label", options->labels,
+                 "Only jobs with this label: key=value, or key for any value; repeatable")
       ->allow_extra_args(false);
   app.add_option("--search", options->search,
                  "Only jobs with this text in id, name, owner, recipe, labels or reason");
