@@ -152,7 +152,8 @@ TEST_F(StoreTest, Commit_ManyEvents_KeepsNotesWithinTheirBound) {
   };
   const auto revisions = [&] {
     std::vector<int64_t> kept;
-    for (const v1::JobEvent& event : (*opened)->Load()->events) {
+    const absl::StatusOr<LoadedState> state = (*opened)->Load();
+    for (const v1::JobEvent& event : state->events) {
       kept.push_back(event.revision());
     }
     return kept;
