@@ -211,6 +211,8 @@ TEST_F(EvaluationTest, CoordinatorRestarts_TheRunGoesOn) {
 // Jobs whose checkpoints are pruned while they are to be evaluated.
 class HeldCheckpointsTest : public EvaluationTest {
  protected:
+  static constexpr int kOthers = 300;
+
   // "long" runs on "a" with checkpoints of steps 2 and 4, all that it may keep; "eval" waits for a
   // worker.
   HeldCheckpointsTest() {
@@ -226,6 +228,18 @@ class HeldCheckpointsTest : public EvaluationTest {
     EXPECT_TRUE(h_.Do(EvalOf("long")).reply->status.ok());
     h_.Tick();
     EXPECT_EQ(h_.State("eval"), v1::JOB_STATE_QUEUED);
+  }
+  // Jobs that wait for a device that is not there; the plan and all else has settled.
+  void AddOthers() {
+    for (int i = 0; i < kOthers; ++i) {
+      CreateJob other;
+      other.job_id = absl::StrCat("other-", i);
+      other.spec.mutable_resources()->set_device("cuda");
+      h_.Do(other);
+    }
+    for (int i = 0; i < 30; ++i) {
+      h_.Pass(absl::Milliseconds(500), {"a"}, false);
+    }
   }
   void Save(int64_t step) {
     h_.Step("long", step);
@@ -313,24 +327,48 @@ TEST_F(HeldCheckpointsTest, PausedEvaluation_KeepsThemAndBothJobsSayWhy) {
   const size_t events = h_.events.size();
   h_.Restart();
   h_.Tick();
+  h_.Tick();
   EXPECT_THAT(Recorded(), ElementsAre(10, 8, 4, 2));
-  EXPECT_EQ(h_.events.size(), events) << "a restart says nothing again";
+  EXPECT_EQ(h_.events.size(), events + 2) << "of a paused job once more after a restart, by both";
   h_.Cancel("eval");
   h_.Tick();
   EXPECT_THAT(Recorded(), ElementsAre(10, 8));
 }
 
+TEST_F(HeldCheckpointsTest, WaitingEvaluation_ARestartSaysNothingAgain) {
+  Save(6);
+  const size_t events = h_.events.size();
+  h_.Restart();
+  h_.Tick();
+  EXPECT_THAT(Recorded(), ElementsAre(6, 4, 2));
+  EXPECT_EQ(h_.events.size(), events);
+}
+
+TEST_F(HeldCheckpointsTest, PausedJustBeforeACrash_IsSaidAfterTheRestart) {
+  Save(6);
+  h_.Pause("eval");
+  ASSERT_THAT(EventsOf("eval", "checkpoints of"), ElementsAre());
+  h_.Restart();
+  h_.Tick();
+  EXPECT_THAT(EventsOf("eval", "checkpoints of long stay"), ElementsAre(_));
+  EXPECT_THAT(EventsOf("long", "checkpoints stay"), ElementsAre(_, HasSubstr("eval (paused)")));
+}
+
+TEST_F(HeldCheckpointsTest, WhatIsSaidOfThem_LeavesBothEtags) {
+  Save(6);
+  h_.Pause("eval");
+  const std::string eval = h_.Job("eval").etag();
+  const std::string run = h_.Job("long").etag();
+  h_.Tick();
+  ASSERT_THAT(EventsOf("eval", "checkpoints of long stay"), ElementsAre(_));
+  ASSERT_THAT(EventsOf("long", "checkpoints stay"), ElementsAre(_, _));
+  EXPECT_EQ(h_.Job("eval").etag(), eval);
+  EXPECT_EQ(h_.Job("long").etag(), run);
+}
+
 TEST_F(HeldCheckpointsTest, Tick_LooksAtAllJobsOnlyAfterAChange) {
   Save(6);
-  for (int i = 0; i < 300; ++i) {
-    CreateJob other;
-    other.job_id = absl::StrCat("other-", i);
-    other.spec.mutable_resources()->set_device("cuda");
-    h_.Do(other);
-  }
-  for (int i = 0; i < 30; ++i) {
-    h_.Pass(absl::Milliseconds(500), {"a"}, false);
-  }
+  AddOthers();
   int64_t most = 0;
   for (int i = 0; i < 100; ++i) {
     h_.Pass(absl::Milliseconds(500), {"a"}, false);
@@ -340,6 +378,28 @@ TEST_F(HeldCheckpointsTest, Tick_LooksAtAllJobsOnlyAfterAChange) {
   h_.Cancel("eval");
   h_.Tick();
   EXPECT_THAT(Recorded(), ElementsAre(6, 4));
+}
+
+TEST_F(HeldCheckpointsTest, Tick_AfterTheRunWasDeleted_LooksNoMore) {
+  Save(6);
+  h_.Pause("eval");
+  h_.Tick();
+  h_.Exit("long", 0, v1::EXIT_REASON_BAD_DATA);
+  ASSERT_EQ(h_.State("long"), v1::JOB_STATE_FAILED);
+  AddOthers();
+  v1::AddNoteRequest note;  // changes a job that evaluates, and no plan
+  note.set_job_id("eval");
+  note.set_text("text");
+  ASSERT_TRUE(h_.Do(note).reply->status.ok());
+  h_.Tick();
+  EXPECT_GE(h_.last.visits.jobs, kOthers) << "a checkpoint is held";
+  v1::DeleteJobRequest request;
+  request.set_job_id("long");
+  ASSERT_TRUE(h_.Do(request).reply->status.ok());
+  h_.Tick();
+  ASSERT_TRUE(h_.Do(note).reply->status.ok());
+  h_.Tick();
+  EXPECT_LT(h_.last.visits.jobs, 100);
 }
 
 TEST_F(EvaluationTest, Create_OfAnothersJob_IsForAdminsAndItsOwner) {

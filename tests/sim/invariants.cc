@@ -89,9 +89,13 @@ void World::Commit(const core::Effects& effects) {
       Fail(absl::StrCat(job.job_id(), ": state changed without an event"));
     }
     if (row.durable) {
+      if (before != store_.jobs.end()) {
+        CheckDropped(before->second, row.record);
+      }
       store_.jobs[job.job_id()] = row.record;
     }
   }
+  given_up_.clear();
   for (const core::HistoryAppend& append : effects.history) {
     CheckHistory(append);
   }

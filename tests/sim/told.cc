@@ -37,6 +37,13 @@ v1::NotifySpec OperatorsReceiver() {
   return receiver;
 }
 
+// The revision of the event that a notification tells of; 0 = the id is none.
+int64_t RevisionOf(const std::string& id) {
+  const std::vector<std::string> parts = absl::StrSplit(id, '-');
+  int64_t revision = 0;
+  return absl::SimpleAtoi(parts.front(), &revision) ? revision : 0;
+}
+
 absl::Time TimeOf(const google::protobuf::Timestamp& time) {
   return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
@@ -97,6 +104,7 @@ void World::Deliver(const core::DeliveryRequest& request) {
   if (!under_way_.insert(receiver).second) {
     Fail(absl::StrCat(receiver, " gets two notifications at a time"));
   }
+  CheckHandedOut(receiver, request.id);
   core::DeliveryDone done;
   done.job_id = request.job_id;
   done.id = request.id;
@@ -119,16 +127,33 @@ void World::Deliver(const core::DeliveryRequest& request) {
 }
 
 void World::TakeTold(const std::string& receiver, const std::string& id) {
-  const std::vector<std::string> parts = absl::StrSplit(id, '-');
-  int64_t revision = 0;
-  const auto owed =
-      absl::SimpleAtoi(parts.front(), &revision) ? owed_.find({revision, receiver}) : owed_.end();
+  const auto owed = owed_.find({RevisionOf(id), receiver});
   if (owed == owed_.end()) {
     Fail(absl::StrCat(receiver, " is told ", id, ", which is owed to nobody"));
     return;
   }
   told_ += owed->second.told ? 0 : 1;
   owed->second.told = true;
+}
+
+void World::CheckHandedOut(const std::string& receiver, const std::string& id) {
+  if (answered_.contains(id)) {
+    Fail(absl::StrCat(receiver, " is told ", id, " again, which it has taken"));
+  }
+  if (!handed_out_.insert(id).second) {
+    return;  // repeated
+  }
+  int64_t& newest = newest_handed_out_[receiver];
+  if (RevisionOf(id) <= newest) {
+    Fail(absl::StrCat(receiver, " is told ", id, " after revision ", newest));
+  }
+  newest = RevisionOf(id);
+}
+
+void World::TakeAnswer(const core::DeliveryDone& done) {
+  if (done.status.ok()) {
+    answered_.insert(done.id);
+  }
 }
 
 void World::OweFor(const v1::JobEvent& event) {
@@ -142,7 +167,7 @@ void World::OweFor(const v1::JobEvent& event) {
   receivers.push_back(OperatorsReceiver());
   for (const v1::NotifySpec& receiver : receivers) {
     if (std::count(receiver.on().begin(), receiver.on().end(), kind) > 0) {
-      owed_[{event.revision(), NameOf(receiver)}] = {event.job_id(), kind, false};
+      owed_[{event.revision(), NameOf(receiver)}] = {event.job_id(), kind};
     }
   }
 }
@@ -164,11 +189,29 @@ void World::CheckGivenUp(const v1::JobEvent& event) {
   Fail(absl::StrCat("given up without a reason: ", event.message()));
 }
 
+void World::CheckDropped(const v1::JobRecord& before, const v1::JobRecord& record) {
+  std::set<std::string> pending;
+  for (const v1::PendingNotification& other : record.pending_notifications()) {
+    pending.insert(other.id());
+  }
+  for (const v1::PendingNotification& gone : before.pending_notifications()) {
+    const std::string receiver =
+        gone.command().empty() ? gone.url() : absl::StrCat("command ", gone.command());
+    const auto owed = owed_.find({RevisionOf(gone.id()), receiver});
+    if (pending.contains(gone.id()) || owed == owed_.end() || owed->second.told) {
+      continue;
+    }
+    owed->second.given_up =
+        --given_up_[absl::StrCat(owed->second.job_id, " ", owed->second.kind, " ", receiver)] >= 0;
+    if (!owed->second.given_up) {
+      Fail(absl::StrCat(gone.id(), " for ", receiver, " is dropped and was not told"));
+    }
+  }
+}
+
 void World::CheckOwed() {
-  std::map<std::string, int64_t> missing = given_up_;
   for (const auto& [key, owed] : owed_) {
-    const std::string name = absl::StrCat(owed.job_id, " ", owed.kind, " ", key.second);
-    if (!owed.told && --missing[name] < 0) {
+    if (!owed.told && !owed.given_up) {
       Fail(absl::StrCat("nobody told ", key.second, " of revision ", key.first, ": ", owed.kind,
                         " of ", owed.job_id));
     }
@@ -215,7 +258,7 @@ void World::CheckNotEarly(const v1::JobEvent& event) {
     Fail(absl::StrCat(job.job_id(), " starts before ", job.spec().start().after(),
                       " has succeeded"));
   }
-  started_after_waiting_ += job.epoch() <= 1 ? 1 : 0;
+  started_after_waiting_ += static_cast<int64_t>(seen_waiting_.erase(job.job_id()));
 }
 
 void World::CheckNotLate(const v1::JobRecord& record) {
@@ -223,6 +266,9 @@ void World::CheckNotLate(const v1::JobRecord& record) {
   const v1::StartSpec& start = job.spec().start();
   if (job.state() != v1::JOB_STATE_QUEUED) {
     return;
+  }
+  if (!TimeCame(job) || FirstsState(job) != v1::JOB_STATE_SUCCEEDED) {
+    seen_waiting_.insert(job.job_id());
   }
   // What has come about stays so, wherever the clock jumps; one that has started shows it.
   if (start.has_not_before() && !record.start().time_came() &&

@@ -196,6 +196,8 @@ void World::CrashCoordinator() {
   }
   backlog_.clear();
   under_way_.clear();
+  handed_out_.clear();
+  newest_handed_out_.clear();
   stalled_until_ = clock_.Monotonic();
   for (auto& [id, link] : links_) {
     if (link.open) {
@@ -245,6 +247,9 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
   }
   if (!Persist(effects)) {
     return;
+  }
+  if (const auto* done = command.As<core::DeliveryDone>(); done != nullptr) {
+    TakeAnswer(*done);
   }
   CheckCore(tick);
   CheckOrder(effects);

@@ -181,9 +181,16 @@ class World {
   bool AskToWait(int index, v1::JobSpec& spec, const std::function<int(int, int)>& pick);
   void Deliver(const core::DeliveryRequest& request);
   void TakeTold(const std::string& receiver, const std::string& id);
+  // Nothing is handed out that was answered; each receiver is told in the order of events, as far
+  // as nothing is repeated.
+  void CheckHandedOut(const std::string& receiver, const std::string& id);
+  // An answer was committed.
+  void TakeAnswer(const core::DeliveryDone& done);
   // What the event owes to whom; it is committed.
   void OweFor(const v1::JobEvent& event);
   void CheckGivenUp(const v1::JobEvent& event);
+  // What is pending no more was told, or is given up by an event of the same commit.
+  void CheckDropped(const v1::JobRecord& before, const v1::JobRecord& record);
   // All that is owed was told, or given up with its reason.
   void CheckOwed();
   bool NoneIsPending() const;
@@ -227,6 +234,7 @@ class World {
     std::string job_id;
     std::string kind;
     bool told = false;
+    bool given_up = false;
   };
   struct Event {
     absl::Duration at;
@@ -272,12 +280,18 @@ class World {
   int64_t aged_ = 0;
 
   std::map<std::pair<int64_t, std::string>, Owed> owed_;  // by event revision and receiver
-  std::map<std::string, int64_t> given_up_;               // "job kind receiver" -> how many
-  std::set<std::string> under_way_;                       // receivers, of this coordinator
-  bool tightened_ = false;                                // url_prefixes are
-  std::map<int, absl::Time> start_times_;                 // by job index
-  std::set<int> no_after_;                                // the job to wait for had ended
-  std::map<std::string, absl::Time> latest_seen_;         // wall clock since the job is there
+  std::map<std::string, int64_t> given_up_;  // "job kind receiver" -> how many, in this commit
+  std::set<std::string> answered_;           // ids of notifications
+  // All three of this coordinator: receivers that are being told, what was handed out, and the
+  // newest revision of that, by receiver.
+  std::set<std::string> under_way_;
+  std::set<std::string> handed_out_;
+  std::map<std::string, int64_t> newest_handed_out_;
+  bool tightened_ = false;                         // url_prefixes are
+  std::map<int, absl::Time> start_times_;          // by job index
+  std::set<int> no_after_;                         // the job to wait for had ended
+  std::map<std::string, absl::Time> latest_seen_;  // wall clock since the job is there
+  std::set<std::string> seen_waiting_;             // for a time or another job
   int64_t told_ = 0;
   int64_t refused_ = 0;
   int64_t started_after_waiting_ = 0;

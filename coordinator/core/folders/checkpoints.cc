@@ -14,6 +14,9 @@ namespace hearth::coordinator {
 
 namespace {
 
+// Type of the events that say who holds checkpoints: remarks in jobs.cc.
+constexpr const char* kHeldEvent = "keep_last";
+
 int Keep(const v1::Job& job) {
   return std::max(1, static_cast<int>(spec::IntOrDefault(
                          job.spec().checkpoint(), v1::CheckpointSpec::kKeepLastFieldNumber)));
@@ -106,8 +109,11 @@ void Checkpoints::Say(JobState& job, const Holders& holders) {
     return;
   }
   const auto found = over_.find(id);
-  // Empty: of the time before this process, which has said it.
-  const bool said = found != over_.end() && (found->second.empty() || found->second == holders);
+  // Empty: of the time before this process, which may have ended before it said who is paused.
+  const bool restored = found != over_.end() && found->second.empty();
+  const bool any_paused =
+      std::any_of(holders.begin(), holders.end(), [](const auto& holder) { return holder.second; });
+  const bool said = restored ? !any_paused : found != over_.end() && found->second == holders;
   const Holders before = found == over_.end() ? Holders() : found->second;
   over_[id] = holders;
   if (said) {
@@ -119,14 +125,14 @@ void Checkpoints::Say(JobState& job, const Holders& holders) {
     const auto known = before.find(holder);
     if (paused && (known == before.end() || !known->second)) {
       states_.Note(
-          *jobs_.Edit(holder), "checkpoint", "coordinator",
+          *jobs_.Edit(holder), kHeldEvent, "coordinator",
           absl::StrCat("checkpoints of ", id,
                        " stay beyond its checkpoint.keep_last while this job is paused: it "
                        "has still to evaluate them; cancel it to let go of them"));
     }
   }
   states_.Note(
-      job, "checkpoint", "coordinator",
+      job, kHeldEvent, "coordinator",
       absl::StrCat("checkpoints stay beyond checkpoint.keep_last: ", absl::StrJoin(names, ", "),
                    names.size() == 1 ? " has" : " have", " still to evaluate them"));
 }

@@ -1,8 +1,9 @@
 // The checkpoints that a job's record names: recorded when rank 0 announces them, dropped when
 // newer ones take their places or a user deletes them. Checkpoints that a job of task: eval still
 // has to evaluate are kept beyond keep_last until then, also while that job is paused; only a user
-// can remove them. Both jobs say so in their events. JobState::checkpoints() is changed only here.
-// Owns the list of jobs that have more than keep_last for that reason.
+// can remove them. Both jobs say so in events of type "keep_last" when that changes, and once more
+// after a restart if a holder is paused. JobState::checkpoints() is changed only here. Owns the
+// list of jobs that have more than keep_last for that reason.
 #pragma once
 
 #include <map>

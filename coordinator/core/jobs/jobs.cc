@@ -21,7 +21,7 @@ namespace {
 // Limit of an event's message. It may quote what a user or a trainer said.
 constexpr size_t kEventTextMax = 4096;
 // Types of events that say something of a job and change nothing about it.
-constexpr std::string_view kRemarks[] = {kNoteEvent, "notification"};
+constexpr std::string_view kRemarks[] = {kNoteEvent, "notification", "keep_last"};
 
 }  // namespace
 
@@ -114,7 +114,7 @@ void Jobs::SetStart(JobState& job, bool was_held, v1::StartRecord start, Now now
 
 void Jobs::Delete(const std::string& job_id, Effects& effects) {
   effects.job_deletes.push_back(job_id);
-  readers_changed_ = readers_changed_ || !at(job_id).job().models().empty();
+  readers_changed_ = true;  // it may have read models, or be one whose checkpoints are read
   waiting_.Remove(job_id);
   held_.Remove(job_id);
   if (held_.by_job().contains(job_id)) {

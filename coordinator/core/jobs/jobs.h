@@ -215,8 +215,8 @@ class Jobs {
                   const std::string& reason,
                   Now now,
                   Effects& effects);
-  // Whether a job that reads models (Job.models) has changed or was deleted since the last call, or
-  // none was asked for yet.
+  // Whether a job that reads models (Job.models) has changed or any job was deleted since the last
+  // call, or none was asked for yet.
   bool TakeReadersChanged() { return std::exchange(readers_changed_, false); }
   void CountReason(const std::string& code) { ++reason_counts_[code]; }
   // Jobs that were looked up since the last call; Visits.

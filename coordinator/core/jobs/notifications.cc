@@ -262,10 +262,17 @@ void Notifications::Add(JobState& job, const v1::JobEvent& event, const Notifica
 // A receiver that is away for long must not let the record grow without bound.
 void Notifications::MakeRoom(JobState& job) {
   while (job.record().pending_notifications_size() >= kPendingNotificationsMax) {
-    const std::string id = job.record().pending_notifications(0).id();
+    // Not one that is under way: it may be told yet.
+    auto& pending = job.pending_notifications();
+    const auto idle = std::find_if(pending.begin(), pending.end(), [this](const auto& other) {
+      return !busy_.contains(KeyOf(other.id()));
+    });
+    // Damage may have left one id many times.
+    const auto oldest = idle == pending.end() ? pending.begin() : idle;
+    const std::string id = oldest->id();
     const std::optional<int> index = IndexOf(job.job(), id);
     if (!index.has_value()) {
-      job.pending_notifications().DeleteSubrange(0, 1);
+      pending.erase(oldest);
       continue;
     }
     job.notifications()[*index].set_error(
@@ -313,8 +320,8 @@ void Notifications::SendTo(const std::string& receiver) {
       Forget(key);
       continue;
     }
-    // Prefixes may have been tightened since the job was submitted.
-    if (const std::string refusal = RefusalOf(pending->url()); !refusal.empty()) {
+    // The operator may have changed the settings since the job was submitted.
+    if (const std::string refusal = RefusalOf(job->job(), *pending); !refusal.empty()) {
       job->notifications()[*index].set_error(refusal);
       End(*job, *index, v1::NOTIFICATION_STATE_ABANDONED);
       continue;
@@ -330,10 +337,24 @@ void Notifications::SendTo(const std::string& receiver) {
   }
 }
 
-std::string Notifications::RefusalOf(const std::string& url) const {
-  const bool operators = std::any_of(options_.notify.begin(), options_.notify.end(),
-                                     [&url](const auto& own) { return own.url() == url; });
-  return url.empty() || operators ? "" : PrefixRefusal(url, options_.notify_url_prefixes);
+std::string Notifications::RefusalOf(const v1::Job& job,
+                                     const v1::PendingNotification& pending) const {
+  if (!pending.command().empty()) {
+    return options_.notify_commands.contains(pending.command())
+               ? ""
+               : absl::StrCat("no command ", pending.command(),
+                              " is configured at the coordinator");
+  }
+  const auto has_url = [&pending](const auto& receiver) { return receiver.url() == pending.url(); };
+  if (std::any_of(options_.notify.begin(), options_.notify.end(), has_url)) {
+    return "";
+  }
+  const std::string refusal = PrefixRefusal(pending.url(), options_.notify_url_prefixes);
+  // A receiver of all jobs that was changed never had to keep to the prefixes.
+  const auto& own = job.spec().notify();
+  return refusal.empty() || std::any_of(own.begin(), own.end(), has_url)
+             ? refusal
+             : "no receiver of the job or of the coordinator has this URL any more";
 }
 
 void Notifications::Done(const DeliveryDone& done) {

@@ -54,7 +54,8 @@ absl::Duration NotificationPause(int attempts);
 inline constexpr int kNotificationAttemptsMax = 24;
 // Deliveries that may be under way, each to another receiver; the Notifier has a thread for each.
 inline constexpr size_t kDeliveriesMax = 16;
-// Notifications of one job: so many may be pending, and so many of the others are kept.
+// Notifications of one job: so many may be pending, more than can be under way, and so many of the
+// others are kept.
 inline constexpr int kPendingNotificationsMax = 64;
 inline constexpr int kEndedNotificationsKept = 20;
 
@@ -72,7 +73,7 @@ class Notifications {
   // After each command: adds what its events tell of.
   void TakeEvents();
   // In a Tick, and when a receiver is free again: hands out what is due. A receiver hears of things
-  // in their order unless an attempt fails. Gives up what url_prefixes no longer allow.
+  // in their order unless an attempt fails. Gives up what the settings no longer allow.
   void Send();
   int64_t pending() const { return static_cast<int64_t>(attempts_.size()); }
 
@@ -99,8 +100,8 @@ class Notifications {
   void Unqueue(const Key& key, const Attempt& attempt);
   // Hands out the first of a receiver's that is due and whose job is still there.
   void SendTo(const std::string& receiver);
-  // Why this URL is not called any more; empty: it is.
-  std::string RefusalOf(const std::string& url) const;
+  // Why this one is not sent any more, as the operator has changed the settings; empty: it is.
+  std::string RefusalOf(const v1::Job& job, const v1::PendingNotification& pending) const;
   // It is over, one way or the other.
   void End(JobState& job, int index, v1::NotificationState state);
 

@@ -276,6 +276,40 @@ TEST(Notifications, UrlThatIsNoLongerAllowed_IsGivenUpWithTheReason) {
   EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), 0);
 }
 
+TEST(Notifications, UrlOfTheOperatorsThatWasChanged_IsGivenUpWithAReasonThatIsTrue) {
+  CoreOptions options = Options();
+  options.notify_url_prefixes = {"http://sink/"};
+  options.notify = {Receiver({"succeeded"}, "https://old.example.org/x")};
+  Harness h(options);
+  RunTold(h);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  options.notify[0].set_url("https://new.example.org/x");
+  h.RestartWith(options);
+  h.Tick();
+  ASSERT_EQ(h.deliveries.size(), 1u);
+  EXPECT_EQ(h.deliveries[0].url, "http://sink/x");
+  EXPECT_EQ(h.Job("job").notifications(1).state(), v1::NOTIFICATION_STATE_ABANDONED);
+  EXPECT_EQ(h.Job("job").notifications(1).error(),
+            "no receiver of the job or of the coordinator has this URL any more");
+}
+
+TEST(Notifications, CommandThatWasRemoved_IsGivenUpWithTheReason) {
+  CoreOptions options = Options();
+  options.notify.emplace_back();
+  options.notify[0].add_on("succeeded");
+  options.notify[0].set_command("mail");
+  Harness h(options);
+  RunTold(h);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  h.RestartWith(CoreOptions());
+  h.Tick();
+  ASSERT_EQ(h.deliveries.size(), 1u);
+  EXPECT_EQ(h.deliveries[0].url, "http://sink/x");
+  EXPECT_EQ(h.Job("job").notifications(1).state(), v1::NOTIFICATION_STATE_ABANDONED);
+  EXPECT_EQ(h.Job("job").notifications(1).error(),
+            "no command mail is configured at the coordinator");
+}
+
 TEST(Notifications, DamagedStoreWithAnIdTwice_IsServedAllTheSame) {
   Harness h(Options());
   RunTold(h);
@@ -314,6 +348,23 @@ TEST(Notifications, ReceiverThatIsAwayForLong_DoesNotGrowTheRecord) {
   EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), kPendingNotificationsMax);
   EXPECT_EQ(h.Job("job").notifications_size(), kPendingNotificationsMax + kEndedNotificationsKept);
   EXPECT_EQ(h.core->pending_notifications(), kPendingNotificationsMax);
+}
+
+TEST(Notifications, TooManyPending_WhatIsUnderWayIsNotGivenUp) {
+  Harness h(Options());
+  RunTold(h);
+  h.Pause("job");
+  h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
+  h.Tick();
+  ASSERT_EQ(h.deliveries.size(), 1u);
+  for (int i = 0; i < kPendingNotificationsMax + 50; ++i) {
+    h.Resume("job");
+    h.Pause("job");
+  }
+  EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), kPendingNotificationsMax);
+  Answer(h, h.deliveries[0], absl::OkStatus());
+  EXPECT_EQ(h.events.back().message(), "http://sink/x was told: paused");
+  EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), kPendingNotificationsMax - 1);
 }
 
 TEST(Notifications, LongReasons_AreCutInWhatIsPending) {

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,28 +21,38 @@ Notifier::~Notifier() {
 }
 
 void Notifier::Send(DeliveryRequest request) {
+  const char* refusal = "too many notifications are under way";
   {
     absl::MutexLock lock(&mu_);
     if (stopping_) {
       return;
     }
     if (queue_.size() < kDeliveriesMax) {
-      queue_.push_back(std::move(request));
-      const size_t at_work = static_cast<size_t>(under_way_) + queue_.size();
-      if (threads_.size() < std::min(at_work, static_cast<size_t>(options_.threads_max))) {
-        AddThread();
+      if (HasThread()) {
+        queue_.push_back(std::move(request));
+        return;
       }
-      return;
+      refusal = "no thread can be started for it";
     }
   }
-  done_(request, absl::ResourceExhaustedError("too many notifications are under way"));
+  done_(request, absl::ResourceExhaustedError(refusal));
 }
 
-void Notifier::AddThread() {
-  threads_.emplace_back([this] {
-    pthread_setname_np(pthread_self(), "hearth-notify");
-    Run();
-  });
+bool Notifier::HasThread() {
+  const size_t at_work = static_cast<size_t>(under_way_) + queue_.size() + 1;
+  if (threads_.size() >= std::min(at_work, static_cast<size_t>(options_.threads_max))) {
+    return true;
+  }
+  try {
+    threads_.emplace_back([this] {
+      pthread_setname_np(pthread_self(), "hearth-notify");
+      Run();
+    });
+  } catch (const std::system_error&) {
+    // The machine gives no more: one that is there takes it when it is free.
+    return !threads_.empty();
+  }
+  return true;
 }
 
 void Notifier::Stop() {

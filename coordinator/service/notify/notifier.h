@@ -41,14 +41,15 @@ class Notifier {
   ~Notifier();
 
   // Does not block. `done` is called once with what came of it, unless Stop comes first: then
-  // nothing is said, and the core hands the request out again after the next start. At most
-  // kDeliveriesMax may be there; one more fails at once.
+  // nothing is said, and the core hands the request out again after the next start. Fails at once
+  // if kDeliveriesMax are there, or if there is no thread and none can be started.
   void Send(DeliveryRequest request) ABSL_LOCKS_EXCLUDED(mu_);
   // Drops what has not begun, lets what has begun end within the grace, and joins the threads.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether a thread that is there or was started will take one more.
+  bool HasThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Deliver(const DeliveryRequest& request);
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
