@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/dataset/dataset_writer.h"
 #include "common/io/faulty_env.h"
 #include "common/spec/fields/idle.h"
 #include "gmock/gmock.h"
@@ -256,6 +257,37 @@ TEST_F(EvalRunTest, RunRank_FilesThatCannotBeRead_AreBadData) {
     EXPECT_THAT(exit.message(), HasSubstr(part));
     EXPECT_THAT(exit.message(), HasSubstr("Input/output error"));
   }
+}
+
+// A dataset of bytes, but for its last token.
+std::string WriteForeignText(const std::string& dir) {
+  dataset::DatasetWriter::Options options;
+  options.info.vocab = 300;
+  options.info.tokenizer.kind = tokenizer::TokenizerKind::kBytes;
+  options.info.tokenizer.vocab = 257;
+  const std::string path = dir + "/foreign";
+  auto writer = dataset::DatasetWriter::Create(path, options);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  std::vector<int32_t> tokens(33, 'a');
+  tokens.back() = 290;
+  EXPECT_TRUE((*writer)->AddDocument(tokens).ok());
+  EXPECT_TRUE((*writer)->Finish().ok());
+  return path;
+}
+
+TEST_F(EvalRunTest, RunRank_TokensThatTheTokenizerLacks_AreBadData) {
+  v1::JobSpec spec = Training();
+  spec.mutable_model()->set_vocab(300);
+  FakeLink maker(MakeTask(spec, dir_.path() + "/wide"), store_);
+  ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
+  v1::Task task = EvalTask();
+  task.mutable_models(0)->set_path(maker.checkpoints[0].path());
+  task.mutable_spec()->mutable_evaluate()->set_data(0, WriteForeignText(dir_.path()));
+  FakeLink link(task, store_);
+  const v1::TrainerExit exit = RunTo(link);
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_DATA) << exit.message();
+  EXPECT_THAT(exit.message(), HasSubstr("/foreign: no text of the tokenizer that it records: "));
+  EXPECT_THAT(exit.message(), HasSubstr("token 290 "));
 }
 
 TEST_F(EvalRunTest, RunRank_BatchThatNoMemoryHolds_IsABadSpec) {
