@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "common/base/system.h"
 #include "common/fault/fault.h"
 #include "common/hf/hf_config.h"
 #include "common/io/sha256.h"
@@ -290,6 +291,18 @@ TEST_F(RunTest, RunRank_WeightsThatDoNotReachTheDevice_AreNotBadData) {
   from.mutable_model()->set_from(dir_.path() + "/nothing");
   FakeLink unread(MakeTask(from, dir_.path() + "/c"), store_);
   EXPECT_EQ(RunTo(unread).reason(), v1::EXIT_REASON_BAD_DATA) << unread.exits[0].message();
+}
+
+TEST_F(RunTest, RunRank_BatchBeyondTheMachine_IsABadSpec) {
+  v1::JobSpec spec = Job("fp32");
+  SetEnv("HEARTH_MEMORY_BYTES", "1000");
+  FakeLink link(MakeTask(spec, dir_.path() + "/c"), store_);
+  const v1::TrainerExit exit = RunTo(link);
+  UnsetEnv("HEARTH_MEMORY_BYTES");
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_SPEC) << exit.message();
+  EXPECT_THAT(exit.message(), testing::HasSubstr("batch.micro_batch_size 2 needs "));
+  EXPECT_THAT(exit.message(), testing::HasSubstr(" of memory, this machine has 1000 B"));
+  EXPECT_THAT(exit.message(), testing::HasSubstr("recompute: block would need less"));
 }
 
 TEST_F(RunTest, Generator_OfACheckpoint_WritesTheTrainedPattern) {

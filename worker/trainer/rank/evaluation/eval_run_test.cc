@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/system.h"
 #include "common/dataset/dataset_writer.h"
 #include "common/io/faulty_env.h"
 #include "common/spec/fields/idle.h"
@@ -290,16 +291,30 @@ TEST_F(EvalRunTest, RunRank_TokensThatTheTokenizerLacks_AreBadData) {
   EXPECT_THAT(exit.message(), HasSubstr("token 290 "));
 }
 
+// The end of an evaluation on a machine that has only so much memory.
+v1::TrainerExit RunWithMemory(const v1::Task& task, KeyValueStore& store, const char* bytes) {
+  SetEnv("HEARTH_MEMORY_BYTES", bytes);
+  FakeLink link(task, store);
+  v1::TrainerExit exit = RunTo(link);
+  UnsetEnv("HEARTH_MEMORY_BYTES");
+  return exit;
+}
+
 TEST_F(EvalRunTest, RunRank_BatchThatNoMemoryHolds_IsABadSpec) {
   v1::Task task = EvalTask();
   task.mutable_spec()->mutable_evaluate()->set_batch(1 << 16);
-  task.mutable_spec()->mutable_evaluate()->set_sequence_length(1 << 14);
-  FakeLink link(task, store_);
-  const v1::TrainerExit exit = RunTo(link);
+  const v1::TrainerExit exit = RunWithMemory(task, store_, "4194304");
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_SPEC) << exit.message();
   EXPECT_THAT(exit.message(), HasSubstr("evaluate.batch 65536 needs "));
-  EXPECT_THAT(exit.message(), HasSubstr("; evaluate.batch: "));
+  EXPECT_THAT(exit.message(), HasSubstr("this machine has 4.0 MiB; evaluate.batch: "));
   EXPECT_THAT(exit.message(), HasSubstr(" would fit"));
+}
+
+TEST_F(EvalRunTest, RunRank_ModelThatNoMemoryHolds_IsNotAdvisedToRecompute) {
+  const v1::TrainerExit exit = RunWithMemory(EvalTask(), store_, "1000");
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_SPEC) << exit.message();
+  EXPECT_THAT(exit.message(), HasSubstr("not even a micro-batch of 1 would fit: a smaller model or "
+                                        "a shorter sequence would need less"));
 }
 
 TEST_F(EvalRunTest, RunRank_UnknownTask_IsABadSpec) {
