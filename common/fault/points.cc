@@ -44,6 +44,7 @@ constexpr Point kPoints[] = {
     {"trainer.send", "a message is about to be written to the worker's pipe"},
     {"trainer.receive", "a message of the worker was read, not handled"},
     {"trainer.allocate", "about to allocate the arena, on the device of the job"},
+    {"trainer.upload", "about to send values to the device of the job, which may be the CPU"},
     {"comm.collective", "about to begin an operation among the ranks"},
     {"trainer.start", "task read, nothing allocated"},
     {"trainer.before_rendezvous", "data and checkpoint opened, peers not contacted"},

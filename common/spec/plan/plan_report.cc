@@ -47,8 +47,8 @@ absl::Status CheckFits(const v1::JobSpec& job_spec,
 
 }  // namespace
 
-std::string LessMemoryAdvice(Recompute recompute) {
-  return recompute == Recompute::kBlock
+std::string LessMemoryAdvice(const TrainingPlanOptions& options) {
+  return !options.training || options.recompute == Recompute::kBlock
              ? "a smaller model or a shorter sequence would need less"
              : "a smaller model, a shorter sequence or recompute: block would need less";
 }

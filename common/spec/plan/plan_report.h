@@ -13,9 +13,9 @@
 
 namespace hearth::spec {
 
-// What to change when not even a micro-batch of 1 fits; recomputation only where it is not at its
-// last level already.
-std::string LessMemoryAdvice(Recompute recompute);
+// What to change when not even a micro-batch of 1 fits; recomputation only in training, and only
+// where it is not at its last level already.
+std::string LessMemoryAdvice(const TrainingPlanOptions& options);
 
 struct PlanQuery {
   // What a rank may take, bytes: PlannableBytes of its device. Absent: not known, then

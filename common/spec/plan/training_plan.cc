@@ -482,7 +482,7 @@ absl::StatusOr<int64_t> ChooseMicroBatch(TrainingPlanOptions options,
   }
   return absl::ResourceExhaustedError(
       absl::StrCat("a micro-batch of ", candidates.back(), " needs ", smallest_bytes, " bytes, ",
-                   memory_bytes, " are available; ", LessMemoryAdvice(options.recompute)));
+                   memory_bytes, " are available; ", LessMemoryAdvice(options)));
 }
 
 std::vector<int64_t> PowerOfTwoCandidates(int64_t sequence_length) {

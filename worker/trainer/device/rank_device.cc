@@ -33,13 +33,19 @@ std::optional<int64_t> MemInfoBytes(std::string_view line) {
   return std::nullopt;
 }
 
-int64_t CappedGpuBytes(int64_t bytes, int world_size) {
+// HEARTH_MEMORY_BYTES; nothing: it is not set, or is no number of bytes.
+std::optional<int64_t> GivenBytes() {
   int64_t given = 0;
-  if (const char* text = GetEnv("HEARTH_MEMORY_BYTES");
-      text != nullptr && absl::SimpleAtoi(text, &given) && given > 0) {
-    return std::min(bytes, spec::PlannableBytes("cuda", given, world_size));
-  }
-  return bytes;
+  const char* const text = GetEnv("HEARTH_MEMORY_BYTES");
+  return text != nullptr && absl::SimpleAtoi(text, &given) && given > 0
+             ? std::optional<int64_t>(given)
+             : std::nullopt;
+}
+
+int64_t CappedGpuBytes(int64_t bytes, int world_size) {
+  const std::optional<int64_t> given = GivenBytes();
+  return given.has_value() ? std::min(bytes, spec::PlannableBytes("cuda", *given, world_size))
+                           : bytes;
 }
 
 }  // namespace
@@ -75,6 +81,9 @@ absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_
 
 absl::StatusOr<int64_t> WholeMemoryBytes(kernels::CudaContext* context, int world_size) {
   if (context == nullptr) {
+    if (const std::optional<int64_t> given = GivenBytes(); given.has_value()) {
+      return *given;
+    }
     return MemInfoBytes("MemTotal:").value_or(kNoLimit) + MemInfoBytes("SwapTotal:").value_or(0);
   }
   int64_t free = 0;
@@ -84,10 +93,8 @@ absl::StatusOr<int64_t> WholeMemoryBytes(kernels::CudaContext* context, int worl
 }
 
 int64_t CpuMemoryBytes(int ranks) {
-  int64_t bytes = 0;
-  if (const char* given = GetEnv("HEARTH_MEMORY_BYTES");
-      given != nullptr && absl::SimpleAtoi(given, &bytes) && bytes > 0) {
-    return bytes;
+  if (const std::optional<int64_t> given = GivenBytes(); given.has_value()) {
+    return *given;
   }
   const std::optional<int64_t> available = MemInfoBytes("MemAvailable:");
   // All ranks of a job may run on this machine, so each plans with its share.

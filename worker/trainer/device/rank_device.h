@@ -25,7 +25,7 @@ absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_
 
 // What no plan of a rank of `world_size` can exceed, even if nobody else used the device's memory.
 // A GPU: spec::PlannableBytes of all of it, and no more than of HEARTH_MEMORY_BYTES; null, the CPU:
-// the machine's memory and swap.
+// HEARTH_MEMORY_BYTES if set, else the machine's memory and swap.
 absl::StatusOr<int64_t> WholeMemoryBytes(kernels::CudaContext* context, int world_size);
 
 // Bytes a rank may plan with on the CPU: HEARTH_MEMORY_BYTES if set, else half of what the machine

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace hearth::trainer {
@@ -80,7 +81,14 @@ absl::StatusOr<SourceLoss> MeasureSource(Engine& engine,
     HEARTH_RETURN_IF_ERROR(
         engine.model().ForwardLoss(exec, Pass{}, &state->loss_sum, &state->weight_sum));
     for (int64_t i = 0; i < count; ++i) {
-      HEARTH_RETURN_IF_ERROR(CountSample(batch, i * length, length, tokenizer, targets, sums));
+      const absl::Status counted = CountSample(batch, i * length, length, tokenizer, targets, sums);
+      // Kernels refuse arguments with the same code, and for those the data is not to blame.
+      if (absl::IsInvalidArgument(counted)) {
+        return absl::DataLossError(
+            absl::StrCat(loader.source(0).path(),
+                         ": no text of the tokenizer that it records: ", counted.message()));
+      }
+      HEARTH_RETURN_IF_ERROR(counted);
     }
     // The staging memory is free once the pass has read it.
     HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));

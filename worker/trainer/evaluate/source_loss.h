@@ -29,10 +29,11 @@ struct SourceLoss {
   std::optional<double> BitsPerByte() const;
 };
 
-// Samples 0 .. samples - 1 of `loader`, whose T is the engine's, in micro-batches of the engine.
-// `tokenizer`: the dataset's, null = it records none. Nothing else uses the engine meanwhile.
-// `before_batch` is called before each micro-batch; an error of it ends the measurement. Errors:
-// its own, those of Loader::Fill, Tokenizer::Decode and the ops.
+// Samples 0 .. samples - 1 of `loader`, which has one source and the engine's T, in micro-batches
+// of the engine. `tokenizer`: the dataset's, null = it records none. Nothing else uses the engine
+// meanwhile. `before_batch` is called before each micro-batch; an error of it ends the measurement.
+// Errors: its own, those of Loader::Fill, Tokenizer::Decode and the ops; kDataLoss: a token that
+// the tokenizer does not have.
 absl::StatusOr<SourceLoss> MeasureSource(Engine& engine,
                                          const Loader& loader,
                                          dataset::Tokenizer* tokenizer,

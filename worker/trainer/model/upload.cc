@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "common/io/checksum.h"
 #include "common/io/chunk_threads.h"
 #include "kernels/round/round.h"
@@ -22,6 +23,7 @@ constexpr int64_t kPieceElements = int64_t{1} << 18;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Upload>> Upload::New(const kernels::Exec& exec) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.upload"));
   std::unique_ptr<Upload> upload(new Upload(exec));
   if (exec.device == kernels::Device::kCuda) {
     for (Slot& slot : upload->slots_) {

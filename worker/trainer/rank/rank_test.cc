@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "common/base/system.h"
+#include "common/fault/fault.h"
 #include "common/hf/hf_config.h"
 #include "common/io/sha256.h"
 #include "common/spec/objective/objective_table.h"
@@ -266,6 +268,41 @@ TEST_F(RunTest, RunRank_FromModelFolder_StartsWithItsWeights) {
   FakeLink link(MakeTask(from, dir_.path() + "/c"), store_);
   ASSERT_EQ(RunTo(link).reason(), v1::EXIT_REASON_FINISHED) << link.exits[0].message();
   EXPECT_LT(link.steps[0].loss(), 0.9 * maker.steps[0].loss());
+}
+
+// What fails after the files were read is not the data's fault: elsewhere the job may run.
+TEST_F(RunTest, RunRank_WeightsThatDoNotReachTheDevice_AreNotBadData) {
+  v1::JobSpec spec = Job("fp32");
+  spec.mutable_model()->set_dropout(0);
+  FakeLink maker(MakeTask(spec, dir_.path() + "/made"), store_);
+  ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
+  v1::JobSpec from = spec;
+  from.mutable_model()->set_from(maker.checkpoints[0].path());
+  v1::Task resumed = MakeTask(spec, dir_.path() + "/c");
+  ResumeFrom(maker.checkpoints[0], resumed);
+  for (const v1::Task& task : {MakeTask(from, dir_.path() + "/c"), resumed}) {
+    ASSERT_TRUE(fault::Configure("trainer.upload=error").ok());
+    FakeLink link(task, store_);
+    const v1::TrainerExit exit = RunTo(link);
+    EXPECT_EQ(fault::Hits("trainer.upload"), 1);
+    EXPECT_TRUE(fault::Configure("").ok());
+    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_INTERNAL) << exit.message();
+  }
+  from.mutable_model()->set_from(dir_.path() + "/nothing");
+  FakeLink unread(MakeTask(from, dir_.path() + "/c"), store_);
+  EXPECT_EQ(RunTo(unread).reason(), v1::EXIT_REASON_BAD_DATA) << unread.exits[0].message();
+}
+
+TEST_F(RunTest, RunRank_BatchBeyondTheMachine_IsABadSpec) {
+  v1::JobSpec spec = Job("fp32");
+  SetEnv("HEARTH_MEMORY_BYTES", "1000");
+  FakeLink link(MakeTask(spec, dir_.path() + "/c"), store_);
+  const v1::TrainerExit exit = RunTo(link);
+  UnsetEnv("HEARTH_MEMORY_BYTES");
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_SPEC) << exit.message();
+  EXPECT_THAT(exit.message(), testing::HasSubstr("batch.micro_batch_size 2 needs "));
+  EXPECT_THAT(exit.message(), testing::HasSubstr(" of memory, this machine has 1000 B"));
+  EXPECT_THAT(exit.message(), testing::HasSubstr("recompute: block would need less"));
 }
 
 TEST_F(RunTest, Generator_OfACheckpoint_WritesTheTrainedPattern) {

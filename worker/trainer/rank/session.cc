@@ -23,14 +23,31 @@ absl::Status BuildEngine(const EngineOptions& options,
   return absl::OkStatus();
 }
 
-absl::Status FillWeights(const SessionOptions& options, Engine& engine) {
+// The blame for an error that is not the files' fault.
+v1::ExitReason BlameForDevice(const SessionOptions& options) {
+  return options.engine.cuda == nullptr ? v1::EXIT_REASON_INTERNAL : v1::EXIT_REASON_DEVICE;
+}
+
+absl::Status FillWeights(const SessionOptions& options, Engine& engine, v1::ExitReason& blame) {
+  blame = BlameForDevice(options);
   if (options.resumed != nullptr) {
-    return RestoreTensors(engine.exec(), engine.parameters(), *options.resumed);
+    const absl::Status restored =
+        RestoreTensors(engine.exec(), engine.parameters(), *options.resumed);
+    if (absl::IsDataLoss(restored)) {
+      blame = v1::EXIT_REASON_BAD_DATA;
+    }
+    return restored;
   }
   const v1::ModelSpec& model = engine.options().spec.model();
-  HEARTH_RETURN_IF_ERROR(model.has_from() ? LoadFolderWeights(*options.env, model.from(),
-                                                              engine.exec(), engine.parameters())
-                                          : engine.Initialise());
+  if (model.has_from()) {
+    blame = v1::EXIT_REASON_BAD_DATA;
+    HEARTH_ASSIGN_OR_RETURN(const HostWeights weights,
+                            ReadFolderWeights(*options.env, model.from(), engine.parameters()));
+    blame = BlameForDevice(options);
+    HEARTH_RETURN_IF_ERROR(WriteWeights(weights, engine.exec(), engine.parameters()));
+  } else {
+    HEARTH_RETURN_IF_ERROR(engine.Initialise());
+  }
   // The average begins at the first weights. A resume restores it with the other states.
   return engine.average() == nullptr ? absl::OkStatus() : engine.average()->Start(engine.exec());
 }
@@ -48,14 +65,13 @@ absl::Status OpenSession(const SessionOptions& options,
                          std::unique_ptr<Trainer>& trainer,
                          v1::ExitReason& blame) {
   HEARTH_RETURN_IF_ERROR(BuildEngine(options.engine, engine, blame));
-  blame = v1::EXIT_REASON_BAD_DATA;
-  HEARTH_RETURN_IF_ERROR(FillWeights(options, *engine));
+  HEARTH_RETURN_IF_ERROR(FillWeights(options, *engine, blame));
   Trainer::Parts parts = options.trainer;
   parts.engine = engine.get();
   LoadedCheckpoint* const resumed = options.resumed;
   trainer = std::make_unique<Trainer>(parts, resumed == nullptr ? 0 : resumed->meta.step);
   kernels::CudaContext* const cuda = options.engine.cuda;
-  blame = cuda == nullptr ? v1::EXIT_REASON_INTERNAL : v1::EXIT_REASON_DEVICE;
+  blame = BlameForDevice(options);
   HEARTH_RETURN_IF_ERROR(trainer->Prepare());
   if (const std::string& refused = trainer->program().attention().refused; !refused.empty()) {
     options.link->SendLog("warning",
@@ -78,11 +94,12 @@ absl::Status OpenSession(const SessionOptions& options,
     }
   }
   // Restored after Prepare, which on a GPU runs everything once and resets the scales.
-  blame = v1::EXIT_REASON_BAD_DATA;
   bool scales = false;
   if (resumed != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(scales, RestorePrecision(*engine, *resumed));
+    blame = v1::EXIT_REASON_BAD_DATA;
     HEARTH_RETURN_IF_ERROR(RestoreTrainer(*trainer, resumed->meta));
+    blame = BlameForDevice(options);
     // All of it is restored: the files are not read again.
     resumed->state.reset();
     resumed->shards.clear();

@@ -66,6 +66,9 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   if (needed <= available) {
     return absl::OkStatus();
   }
+  const bool beyond_device = needed > whole;
+  // What others hold now may be free the next time; what the device does not have will not be.
+  const int64_t limit = beyond_device ? whole : available;
   spec::TrainingPlanOptions smaller = job_plan_->options;
   smaller.op_workspace_bytes = 0;  // that of the batch that does not fit
   int64_t largest = 0;
@@ -74,18 +77,23 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   while (largest + 1 < too_large) {
     smaller.micro_batch = largest + (too_large - largest) / 2;
     HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan tried, spec::PlanTraining(smaller));
-    (tried.arena_bytes() <= available ? largest : too_large) = smaller.micro_batch;
+    (tried.arena_bytes() <= limit ? largest : too_large) = smaller.micro_batch;
   }
   const std::string fits =
       largest > 0 ? absl::StrCat("; ", options_.micro_batch_name, ": ", largest, " would fit")
                   : absl::StrCat("; not even a micro-batch of 1 would fit: ",
-                                 spec::LessMemoryAdvice(job_plan_->options.recompute));
-  // What others hold now may be free the next time; what the device does not have will not be.
-  return absl::Status(
-      needed > whole ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kResourceExhausted,
+                                 spec::LessMemoryAdvice(job_plan_->options));
+  const std::string has =
+      beyond_device
+          ? absl::StrCat(on_gpu() ? "this GPU has " : "this machine has ", FormatBytes(limit))
+          : absl::StrCat(FormatBytes(limit), " are available");
+  const std::string message =
       absl::StrCat(options_.micro_batch_name, " ", options_.micro_batch, " needs ",
-                   FormatBytes(needed), " of ", on_gpu() ? "GPU memory, " : "memory, ",
-                   FormatBytes(available), " are available", fits));
+                   FormatBytes(needed), on_gpu() ? " of GPU memory, " : " of memory, ", has, fits);
+  // Another GPU, to which the job may go next, may have more memory than this one.
+  return beyond_device && (!on_gpu() || options_.too_large_is_bad_spec)
+             ? absl::InvalidArgumentError(message)
+             : absl::ResourceExhaustedError(message);
 }
 
 absl::Status Engine::Prepare() {

@@ -44,6 +44,9 @@ struct EngineOptions {
   double seen = 1;
   // What the user sets micro_batch with, for errors.
   std::string micro_batch_name = "batch.micro_batch_size";
+  // Whether a micro-batch that needs more than all of a GPU's memory is an error of the spec.
+  // False: of this GPU, as another one may have more.
+  bool too_large_is_bad_spec = false;
   // Why no product goes to block-scaled matrix units; empty: those do that the GPU gets right.
   std::string no_native_blocks;
 };
@@ -52,8 +55,9 @@ struct EngineOptions {
 class Engine {
  public:
   // Weights are zero until Initialise() or a checkpoint fills them. kInvalidArgument /
-  // kUnimplemented: a spec this engine cannot run, also one that needs more memory than the device
-  // has; kResourceExhausted: more memory than is free now. Both say what would fit.
+  // kUnimplemented: a spec this engine cannot run, also one that needs more memory than the machine
+  // has, or than a GPU has with too_large_is_bad_spec; kResourceExhausted: more memory than is free
+  // now, or than the GPU has. Both say what would fit.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   ~Engine();
 
@@ -119,8 +123,7 @@ class Engine {
   absl::Status ChooseProducts();
   void BindStaging();
   absl::Status CheckDevice() const;
-  // Unless `plan` fits, an error with the largest micro-batch that would: kInvalidArgument if not
-  // even the whole device has room for it, else kResourceExhausted.
+  // Unless `plan` fits, an error as of Create with the largest micro-batch that would.
   absl::Status CheckFits(const spec::MemoryPlan& plan) const;
   size_t WorkspaceBytes() const;
 

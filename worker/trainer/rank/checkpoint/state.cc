@@ -277,7 +277,11 @@ absl::Status RestoreTensors(const kernels::Exec& exec,
     };
   };
   if (p.some_weights_are_masters()) {
-    HEARTH_RETURN_IF_ERROR(LoadFolderWeights(Env::Real(), checkpoint.path, exec, p));
+    const absl::StatusOr<HostWeights> weights = ReadFolderWeights(Env::Real(), checkpoint.path, p);
+    if (!weights.ok()) {
+      return absl::DataLossError(weights.status().message());
+    }
+    HEARTH_RETURN_IF_ERROR(WriteWeights(*weights, exec, p));
   }
   // Every rank reads all masters: the whole weights are theirs, rounded.
   for (int i = 0; p.sharded() && i < p.size(); ++i) {

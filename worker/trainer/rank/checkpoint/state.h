@@ -37,7 +37,8 @@ CheckpointContent MakeCheckpointContent(const Engine& engine,
 void AddTrainingState(const ParameterStore& parameters, CheckpointContent& content);
 
 // Fills this rank's masters and optimizer state, and the working weights, from a checkpoint of any
-// number of shards and state of any format. kDataLoss: a tensor or part of one is missing.
+// number of shards and state of any format. kDataLoss: a tensor or part of one is missing, or
+// cannot be read; other errors are the device's.
 absl::Status RestoreTensors(const kernels::Exec& exec,
                             const ParameterStore& parameters,
                             const LoadedCheckpoint& checkpoint);

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/system.h"
+#include "common/dataset/dataset_writer.h"
 #include "common/io/faulty_env.h"
 #include "common/spec/fields/idle.h"
 #include "gmock/gmock.h"
@@ -258,16 +260,61 @@ TEST_F(EvalRunTest, RunRank_FilesThatCannotBeRead_AreBadData) {
   }
 }
 
+// A dataset of bytes, but for its last token.
+std::string WriteForeignText(const std::string& dir) {
+  dataset::DatasetWriter::Options options;
+  options.info.vocab = 300;
+  options.info.tokenizer.kind = tokenizer::TokenizerKind::kBytes;
+  options.info.tokenizer.vocab = 257;
+  const std::string path = dir + "/foreign";
+  auto writer = dataset::DatasetWriter::Create(path, options);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  std::vector<int32_t> tokens(33, 'a');
+  tokens.back() = 290;
+  EXPECT_TRUE((*writer)->AddDocument(tokens).ok());
+  EXPECT_TRUE((*writer)->Finish().ok());
+  return path;
+}
+
+TEST_F(EvalRunTest, RunRank_TokensThatTheTokenizerLacks_AreBadData) {
+  v1::JobSpec spec = Training();
+  spec.mutable_model()->set_vocab(300);
+  FakeLink maker(MakeTask(spec, dir_.path() + "/wide"), store_);
+  ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
+  v1::Task task = EvalTask();
+  task.mutable_models(0)->set_path(maker.checkpoints[0].path());
+  task.mutable_spec()->mutable_evaluate()->set_data(0, WriteForeignText(dir_.path()));
+  FakeLink link(task, store_);
+  const v1::TrainerExit exit = RunTo(link);
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_DATA) << exit.message();
+  EXPECT_THAT(exit.message(), HasSubstr("/foreign: no text of the tokenizer that it records: "));
+  EXPECT_THAT(exit.message(), HasSubstr("token 290 "));
+}
+
+// The end of an evaluation on a machine that has only so much memory.
+v1::TrainerExit RunWithMemory(const v1::Task& task, KeyValueStore& store, const char* bytes) {
+  SetEnv("HEARTH_MEMORY_BYTES", bytes);
+  FakeLink link(task, store);
+  v1::TrainerExit exit = RunTo(link);
+  UnsetEnv("HEARTH_MEMORY_BYTES");
+  return exit;
+}
+
 TEST_F(EvalRunTest, RunRank_BatchThatNoMemoryHolds_IsABadSpec) {
   v1::Task task = EvalTask();
   task.mutable_spec()->mutable_evaluate()->set_batch(1 << 16);
-  task.mutable_spec()->mutable_evaluate()->set_sequence_length(1 << 14);
-  FakeLink link(task, store_);
-  const v1::TrainerExit exit = RunTo(link);
+  const v1::TrainerExit exit = RunWithMemory(task, store_, "4194304");
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_SPEC) << exit.message();
   EXPECT_THAT(exit.message(), HasSubstr("evaluate.batch 65536 needs "));
-  EXPECT_THAT(exit.message(), HasSubstr("; evaluate.batch: "));
+  EXPECT_THAT(exit.message(), HasSubstr("this machine has 4.0 MiB; evaluate.batch: "));
   EXPECT_THAT(exit.message(), HasSubstr(" would fit"));
+}
+
+TEST_F(EvalRunTest, RunRank_ModelThatNoMemoryHolds_IsNotAdvisedToRecompute) {
+  const v1::TrainerExit exit = RunWithMemory(EvalTask(), store_, "1000");
+  EXPECT_EQ(exit.reason(), v1::EXIT_REASON_BAD_SPEC) << exit.message();
+  EXPECT_THAT(exit.message(), HasSubstr("not even a micro-batch of 1 would fit: a smaller model or "
+                                        "a shorter sequence would need less"));
 }
 
 TEST_F(EvalRunTest, RunRank_UnknownTask_IsABadSpec) {

@@ -97,6 +97,7 @@ void Shape(const Evaluation& evaluation,
   const bool on_gpu = absl::StartsWith(folder.device, "cuda");
   const int64_t busy = std::max<int64_t>(1, (on_gpu ? kTokensOnGpu : kTokensOnCpu) / length);
   folder.sequence_length = length;
+  folder.too_large_is_bad_spec = micro_batch > 0;
   folder.micro_batch = micro_batch > 0 ? micro_batch : std::min(busy, tokens / length + 1);
 }
 
@@ -109,6 +110,7 @@ absl::StatusOr<std::vector<SourceLoss>> MeasureFolder(const FolderEvaluationOpti
   BeforePart(options);
   ForwardModelOptions folder = options.folder;
   folder.micro_batch = options.micro_batch > 0 ? options.micro_batch : kMicroBatch;
+  folder.too_large_is_bad_spec = options.micro_batch > 0;
   HEARTH_ASSIGN_OR_RETURN(const ForwardModel model, OpenForwardModel(folder, env));
   std::vector<SourceLoss> losses;
   for (const std::string& path : datasets) {

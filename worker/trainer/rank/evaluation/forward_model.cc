@@ -75,6 +75,7 @@ absl::StatusOr<ForwardModel> OpenForwardModel(const ForwardModelOptions& options
   }
   engine.micro_batch = options.micro_batch;
   engine.micro_batch_name = options.micro_batch_name;
+  engine.too_large_is_bad_spec = options.too_large_is_bad_spec;
   engine.threads = options.threads;
   engine.cuda = model.cuda.get();
   engine.training = false;

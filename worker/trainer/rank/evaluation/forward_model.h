@@ -24,6 +24,8 @@ struct ForwardModelOptions {
   int64_t sequence_length = 0;  // 0 = that of training where the folder says, else default_length
   int64_t default_length = 256;
   int64_t micro_batch = 1;
+  // EngineOptions::too_large_is_bad_spec: the user has set micro_batch.
+  bool too_large_is_bad_spec = false;
   int threads = 1;
   std::string micro_batch_name = "--batch";  // what the user sets micro_batch with, for errors
   // Set before each stage to who is to blame if it fails; null: nobody asks. Outlives the call.

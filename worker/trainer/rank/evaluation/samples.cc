@@ -1,6 +1,7 @@
 #include "worker/trainer/rank/evaluation/samples.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,13 @@
 
 namespace hearth::trainer {
 namespace {
+
+// Tokens of prompts that one generator reads together: a prefill of so many rows takes no longer
+// than another copy of the weights.
+constexpr size_t kShortPrompt = 64;
+// A prompt is read in as many rows as the longest of its generator has. Those of one generator are
+// at most this many times as long as its shortest.
+constexpr size_t kLongestToShortest = 4;
 
 // The shape of the trained model alone: a generator starts from no folder.
 v1::ModelSpec ShapeOf(v1::ModelSpec model) {
@@ -78,12 +86,19 @@ absl::StatusOr<Samples> Samples::Open(const v1::JobSpec& spec,
   return samples;
 }
 
-absl::StatusOr<std::unique_ptr<Generator>> Samples::NewGenerator(
-    const WriteOptions& options) const {
+absl::StatusOr<std::unique_ptr<Generator>> Samples::NewGenerator(const WriteOptions& options,
+                                                                 size_t shortest) const {
+  if (options.at_pass != nullptr) {
+    HEARTH_RETURN_IF_ERROR(options.at_pass());
+  }
+  const size_t longest = std::max(kShortPrompt, kLongestToShortest * shortest);
   GeneratorOptions wanted;
   wanted.model = ShapeOf(options.engine->options().spec.model());
   wanted.recipe = "fp32";
   for (const Request& request : requests_) {
+    if (request.prompt.size() > longest) {
+      continue;
+    }
     const auto prompt = static_cast<int64_t>(request.prompt.size());
     wanted.prompt = std::max(wanted.prompt, prompt);
     wanted.length = std::max(wanted.length, prompt + TokensOf(request.text));
@@ -122,13 +137,33 @@ absl::Status Samples::Write(const WriteOptions& options, v1::StepReport& report)
   if (requests_.empty()) {
     return absl::OkStatus();
   }
-  if (options.at_pass != nullptr) {
-    HEARTH_RETURN_IF_ERROR(options.at_pass());
+  std::vector<std::optional<v1::SampleText>> texts(requests_.size());
+  const absl::Status written = WriteShortestFirst(options, texts);
+  for (std::optional<v1::SampleText>& text : texts) {
+    if (text.has_value()) {
+      *report.add_samples() = *std::move(text);
+    }
   }
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Generator> generator, NewGenerator(options));
+  return written;
+}
+
+absl::Status Samples::WriteShortestFirst(const WriteOptions& options,
+                                         std::vector<std::optional<v1::SampleText>>& texts) const {
+  std::vector<size_t> order(requests_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) {
+    return requests_[a].prompt.size() < requests_[b].prompt.size();
+  });
+  std::unique_ptr<Generator> generator;
   // One at a time, so that each draws as it would alone.
-  for (const Request& request : requests_) {
-    HEARTH_ASSIGN_OR_RETURN(*report.add_samples(), WriteOne(options, request, *generator));
+  for (const size_t i : order) {
+    const Request& request = requests_[i];
+    if (generator == nullptr ||
+        static_cast<int64_t>(request.prompt.size()) > generator->plan_options().prompt) {
+      generator.reset();  // before the next one takes memory
+      HEARTH_ASSIGN_OR_RETURN(generator, NewGenerator(options, request.prompt.size()));
+    }
+    HEARTH_ASSIGN_OR_RETURN(texts[i], WriteOne(options, request, *generator));
   }
   return absl::OkStatus();
 }

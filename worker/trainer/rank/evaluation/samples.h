@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,14 +36,16 @@ class Samples {
     const Engine* engine = nullptr;  // its weights must be whole; only read
     int threads = 1;
     Clock* clock = nullptr;
-    // As WritingOptions::at_pass; called before the model is copied, too.
+    // As WritingOptions::at_pass; called before each copy of the model, too.
     std::function<absl::Status()> at_pass = nullptr;
   };
-  // Adds a text for each request to `report`, with all but the step. These are the texts that
+  // Adds a text for each request to `report`, in their order, with all but the step. The shortest
+  // prompts are written first, so that a long one delays no other text. These are the texts that
   // `hearth-trainer sample` would write on the CPU with a checkpoint of these weights. The model is
-  // copied into a generator of its own, on the CPU in fp32 wherever the job trains: the plan of a
-  // GPU's memory has no room for it. Errors: those of Generator, among them kResourceExhausted, of
-  // the tokenizer and of at_pass; `report` then has the texts that were complete.
+  // copied into generators of its own, one after the other for prompts of different lengths, on the
+  // CPU in fp32 wherever the job trains: the plan of a GPU's memory has no room for it. Errors:
+  // those of Generator, among them kResourceExhausted, of the tokenizer and of at_pass; `report`
+  // then has the texts that were complete.
   absl::Status Write(const WriteOptions& options, v1::StepReport& report) const;
 
  private:
@@ -51,8 +54,12 @@ class Samples {
     std::vector<int32_t> prompt;  // tokens
   };
 
-  // With the weights of the engine, and room for the longest request.
-  absl::StatusOr<std::unique_ptr<Generator>> NewGenerator(const WriteOptions& options) const;
+  // With the weights of the engine, for prompts of `shortest` tokens and those of similar length.
+  absl::StatusOr<std::unique_ptr<Generator>> NewGenerator(const WriteOptions& options,
+                                                          size_t shortest) const;
+  // Those that are complete are in `texts`, one a request, also after an error.
+  absl::Status WriteShortestFirst(const WriteOptions& options,
+                                  std::vector<std::optional<v1::SampleText>>& texts) const;
   absl::StatusOr<v1::SampleText> WriteOne(const WriteOptions& options,
                                           const Request& request,
                                           Generator& generator) const;

@@ -248,6 +248,62 @@ TEST(SamplesTest, Write_TellsEachPassAndKeepsWhatIsCompleteWhenToldToEnd) {
   EXPECT_EQ(report.samples(0).text(), whole.samples(0).text());
 }
 
+// The texts of these requests by the untrained model of TextJob, and the calls of at_pass. `last`:
+// the call at which it says that the time is over.
+struct Written {
+  absl::Status status;
+  v1::StepReport report;
+  int passes = 0;
+};
+Written WriteAll(const std::vector<v1::TextRequest>& requests,
+                 int last = std::numeric_limits<int>::max()) {
+  const TempDir dir;
+  v1::JobSpec spec = TextJob(dir.path());
+  for (const v1::TextRequest& request : requests) {
+    *spec.mutable_train()->add_samples() = request;
+  }
+  OpenRank one(spec);
+  const auto samples = Samples::Open(spec, spec.data().train(0).path(), Env::Real());
+  EXPECT_TRUE(samples.ok()) << samples.status();
+  Written written;
+  Samples::WriteOptions options;
+  options.engine = &one.session.engine();
+  options.clock = &one.clock;
+  options.at_pass = [&written, last] {
+    return ++written.passes >= last ? absl::DeadlineExceededError("too slow") : absl::OkStatus();
+  };
+  written.status = samples->Write(options, written.report);
+  return written;
+}
+
+// A long prompt costs neither the short ones behind it nor their prefill.
+TEST(SamplesTest, Write_LongPromptFirst_WritesTheShortOnesBeforeItInPassesOfTheirOwn) {
+  const std::vector<v1::TextRequest> requests = {Request(std::string(300, 'a') + "b", 0, 9),
+                                                 Request("upon a time", 1, 9),
+                                                 Request("Once", 0, 9)};
+  const Written whole = WriteAll(requests);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  ASSERT_EQ(whole.report.samples_size(), 3);
+  int alone_passes = 0;
+  for (int i = 0; i < 3; ++i) {
+    const Written alone = WriteAll({requests[static_cast<size_t>(i)]});
+    ASSERT_TRUE(alone.status.ok()) << alone.status;
+    EXPECT_EQ(whole.report.samples(i).prompt(), requests[static_cast<size_t>(i)].prompt());
+    EXPECT_EQ(whole.report.samples(i).text(), alone.report.samples(0).text()) << i;
+    alone_passes += alone.passes;
+  }
+  // Each alone copies the model; together the two short ones share a copy, but not with the long.
+  EXPECT_EQ(whole.passes, alone_passes - 1);
+
+  const Written ended = WriteAll(requests, whole.passes);
+  EXPECT_EQ(ended.status.code(), absl::StatusCode::kDeadlineExceeded);
+  ASSERT_EQ(ended.report.samples_size(), 2);
+  EXPECT_EQ(ended.report.samples(0).prompt(), "upon a time");
+  EXPECT_EQ(ended.report.samples(1).prompt(), "Once");
+  EXPECT_EQ(ended.report.samples(0).text(), whole.report.samples(1).text());
+  EXPECT_EQ(ended.report.samples(1).text(), whole.report.samples(2).text());
+}
+
 TEST(SamplesTest, Open_WhatCannotBeWritten_IsRefusedBeforeTheFirstStep) {
   const TempDir dir;
   v1::JobSpec spec = WithSamples(TextJob(dir.path()));
