@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
@@ -48,9 +49,11 @@ bool Interrupted() {
   return g_interrupted.load();
 }
 
-void SayDetached(const std::string& command, const std::string& job_id) {
-  WriteErr(absl::StrCat("\nDetached; the job continues. Follow it again with: jobctl ", command,
-                        " ", job_id, "\n"));
+void SayDetached(const std::string& command, const std::vector<std::string>& job_ids) {
+  WriteErr(
+      absl::StrCat("\nDetached; the ",
+                   job_ids.size() == 1 ? "job continues. Follow it" : "jobs continue. Follow them",
+                   " again with: jobctl ", command, " ", absl::StrJoin(job_ids, " "), "\n"));
 }
 
 }  // namespace hearth::jobctl

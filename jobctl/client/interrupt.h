@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace hearth::jobctl {
 
@@ -11,7 +12,7 @@ namespace hearth::jobctl {
 void OnInterrupt(std::function<void()> handler);
 void BlockInterrupts();
 bool Interrupted();
-// Says on stderr that the job continues and that "jobctl `command` JOB" follows it again.
-void SayDetached(const std::string& command, const std::string& job_id);
+// Says on stderr that the jobs continue and that "jobctl `command` JOB..." follows them again.
+void SayDetached(const std::string& command, const std::vector<std::string>& job_ids);
 
 }  // namespace hearth::jobctl

@@ -1,6 +1,8 @@
 #include "jobctl/client/job_names.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -16,6 +18,10 @@ namespace {
 
 constexpr int kPage = 1000;
 constexpr size_t kNamed = 5;  // ids in the message about several
+
+constexpr JobArgument kJobArguments[] = {
+    {"job", false}, {"other", false}, {"--after", false}, {"--job", false}, {"source", true},
+};
 
 bool MayBeginAnId(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
@@ -36,10 +42,17 @@ std::string Final(const CLI::App& app) {
 
 using Whole = std::function<absl::StatusOr<std::string>(const std::string& typed)>;
 
-absl::Status CompleteArgument(const CLI::App& app, CLI::Option& option, const Whole& whole_of) {
+absl::Status CompleteArgument(const CLI::App& app,
+                              const JobArgument& argument,
+                              CLI::Option& option,
+                              const Whole& whole_of) {
   std::vector<std::string> ids;
   std::string said;
   for (const std::string& typed : std::vector<std::string>(option.results())) {
+    if (NamesFolder(argument, typed)) {
+      ids.push_back(typed);
+      continue;
+    }
     const absl::StatusOr<std::string> whole = whole_of(typed);
     if (absl::IsInvalidArgument(whole.status())) {
       return whole.status();
@@ -70,6 +83,20 @@ absl::Status CompleteArgument(const CLI::App& app, CLI::Option& option, const Wh
 }
 
 }  // namespace
+
+const JobArgument* FindJobArgument(const CLI::Option& option) {
+  for (const JobArgument& row : kJobArguments) {
+    if (option.get_name() == row.name && (option.get_positional() || *row.name == '-')) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+bool NamesFolder(const JobArgument& argument, const std::string& text) {
+  std::error_code unknown;
+  return argument.or_folder && std::filesystem::is_directory(text, unknown);
+}
 
 absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed) {
   v1::GetJobRequest get;
@@ -104,11 +131,10 @@ absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed)
 
 absl::Status CompleteJobIds(const CLI::App& app, const Whole& whole) {
   for (CLI::App* command : app.get_subcommands()) {
-    for (const char* name : {"job", "other", "--after"}) {
-      CLI::Option* option = command->get_option_no_throw(name);
-      const bool names_jobs = option != nullptr && (option->get_positional() || *name == '-');
-      if (names_jobs && option->count() > 0) {
-        HEARTH_RETURN_IF_ERROR(CompleteArgument(*command, *option, whole));
+    for (CLI::Option* option : command->get_options()) {
+      const JobArgument* argument = FindJobArgument(*option);
+      if (argument != nullptr && option->count() > 0) {
+        HEARTH_RETURN_IF_ERROR(CompleteArgument(*command, *argument, *option, whole));
       }
     }
     HEARTH_RETURN_IF_ERROR(CompleteJobIds(*command, whole));

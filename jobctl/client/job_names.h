@@ -10,7 +10,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace hearth::jobctl {
 
@@ -19,11 +20,24 @@ namespace hearth::jobctl {
 // other errors are the coordinator's.
 absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed);
 
-// In the commands that `app` has parsed, replaces beginnings of ids by whole ids: in the arguments
-// "job" and "other" and in the option --after. `whole` finds the whole id (WholeJobId). Says on
-// standard error which job each beginning stands for. With an option that cannot be undone (--yes,
-// --now) a beginning is refused. kInvalidArgument: that, or `whole` returned it. On other errors of
-// `whole` a name is left unchanged, and the command reports what is wrong with it.
+// An argument or an option that names jobs.
+struct JobArgument {
+  const char* name;
+  bool or_folder;  // it may also name a folder, which goes before a job
+};
+
+// What `option` is among them; null: it names no jobs.
+const JobArgument* FindJobArgument(const CLI::Option& option);
+
+// `text` names a folder where `argument` may name one.
+bool NamesFolder(const JobArgument& argument, const std::string& text);
+
+// In the commands that `app` has parsed, replaces beginnings of ids by whole ids: in all arguments
+// and options that FindJobArgument knows, except names of folders. `whole` finds the whole id
+// (WholeJobId). Says on standard error which job each beginning stands for. With an option that
+// cannot be undone (--yes, --now) a beginning is refused. kInvalidArgument: that, or `whole`
+// returned it. On other errors of `whole` a name is left unchanged, and the command reports what is
+// wrong with it.
 absl::Status CompleteJobIds(
     const CLI::App& app,
     const std::function<absl::StatusOr<std::string>(const std::string& typed)>& whole);

@@ -1,6 +1,7 @@
 #include "jobctl/client/job_names.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,10 @@ struct Command {
     diff.add_option("job", one, "")->required();
     diff.add_option("other", other, "")->required();
     app.add_subcommand("submit", "")->add_option("--after", after, "");
+    CLI::App& checkpoints = *app.add_subcommand("checkpoints", "");
+    checkpoints.add_subcommand("prune", "")->add_option("--job", one, "");
+    checkpoints.add_subcommand("average", "")->add_option("source", jobs, "");
+    app.add_subcommand("plan", "")->add_option("--job-id", one, "");
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     status = CompleteJobIds(
@@ -101,6 +106,19 @@ TEST(CompleteJobIds, Beginnings_BecomeIds) {
   const Command two("diff a b", client);
   EXPECT_EQ(two.one + " " + two.other, "a-1 b-2");
   EXPECT_EQ(Command("submit --after b", client).after, "b-2");
+  EXPECT_EQ(Command("checkpoints prune --job a", client).one, "a-1");
+  EXPECT_EQ(Command("plan --job-id a", client).one, "a") << "the id of a new job";
+}
+
+TEST(CompleteJobIds, AFolder_GoesBeforeAJob) {
+  JobsClient client;
+  client.ids = {"b-2", "dev-1"};
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path("/");  // has a folder dev
+  const Command average("checkpoints average dev b", client);
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(average.status.ok()) << average.status;
+  EXPECT_THAT(average.jobs, ElementsAre("dev", "b-2"));
 }
 
 TEST(CompleteJobIds, WithoutAWayBack_NeedsTheWholeId) {

@@ -70,8 +70,7 @@ absl::Status RetryStream(const StreamOnce& once,
   }
 }
 
-absl::Status RetryStream(const StreamOnce& once) {
-  OutageNotice notice([](const std::string& line) { WriteErr(absl::StrCat(line, "\n")); });
+absl::Status RetryStream(const StreamOnce& once, OutageNotice& notice) {
   return RetryStream(
       once,
       [](absl::Duration wait) {
@@ -82,6 +81,11 @@ absl::Status RetryStream(const StreamOnce& once) {
         return !Interrupted();
       },
       notice);
+}
+
+absl::Status RetryStream(const StreamOnce& once) {
+  OutageNotice notice([](const std::string& line) { WriteErr(absl::StrCat(line, "\n")); });
+  return RetryStream(once, notice);
 }
 
 }  // namespace hearth::jobctl

@@ -40,7 +40,9 @@ using StreamOnce = std::function<absl::Status(const std::function<void()>& progr
 absl::Status RetryStream(const StreamOnce& once,
                          const std::function<bool(absl::Duration)>& pause,
                          OutageNotice& notice);
-// The same with real pauses and lines on stderr, for commands that do nothing else.
+// The same with real pauses, for streams that no other thread ends before an interrupt.
+absl::Status RetryStream(const StreamOnce& once, OutageNotice& notice);
+// The same with lines on stderr, for commands with one stream that do nothing else.
 absl::Status RetryStream(const StreamOnce& once);
 
 }  // namespace hearth::jobctl

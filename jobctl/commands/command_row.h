@@ -27,9 +27,9 @@ struct CommandDef {
 // All commands, in the order of the help text.
 absl::Span<const CommandDef> Commands();
 
-// Makes the arguments "job", "worker", "token" and "context" of a command and its subcommands, and
-// the option --after, also take what `-o name` prints: job/ID, worker/NAME. Call it after the
-// command's setup.
+// Makes the arguments "worker", "token" and "context" of a command and its subcommands, and all
+// that name jobs (FindJobArgument), also take what `-o name` prints: job/ID, worker/NAME. Call it
+// after the command's setup.
 void AcceptResourceNames(CLI::App& app);
 
 // clang-format off

@@ -1,6 +1,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "jobctl/client/job_names.h"
 #include "jobctl/commands/command_row.h"
 
 namespace hearth::jobctl {
@@ -14,14 +15,14 @@ absl::Span<const CommandDef> Commands() {
 
 void AcceptResourceNames(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    // The job that another one is compared with, or starts after.
-    const std::string name = option->get_name();
-    const bool job = name == "other" || name == "--after";
-    const std::string kind = job ? "job" : name;
-    const bool named = kind == "job" || kind == "worker" || kind == "token" || kind == "context";
-    if (named && (option->get_positional() || name == "--after")) {
-      option->transform([kind](const std::string& text) {
-        return std::string(absl::StripPrefix(text, absl::StrCat(kind, "/")));
+    const JobArgument* job = FindJobArgument(*option);
+    const std::string kind = job != nullptr ? "job" : option->get_name();
+    const bool named = kind == "worker" || kind == "token" || kind == "context";
+    if (job != nullptr || (named && option->get_positional())) {
+      option->transform([job, kind](const std::string& text) {
+        return job != nullptr && NamesFolder(*job, text)
+                   ? text
+                   : std::string(absl::StripPrefix(text, absl::StrCat(kind, "/")));
       });
     }
   }

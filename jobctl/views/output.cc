@@ -163,6 +163,55 @@ std::vector<int> FitWidths(const std::vector<std::string>& header,
   return widths;
 }
 
+// The tables of events.
+enum EventTable : unsigned {
+  kNarrowOfOne = 1,
+  kNarrowOfSeveral = 2,
+  kWideOfOne = 4,
+  kWideOfSeveral = 8,
+};
+constexpr unsigned kNarrow = kNarrowOfOne | kNarrowOfSeveral;
+constexpr unsigned kWide = kWideOfOne | kWideOfSeveral;
+
+struct EventColumn {
+  const char* header;
+  unsigned tables;  // those that have it
+  std::string (*cell)(const v1::JobEvent& event);
+};
+
+std::string TimeWithoutYear(const v1::JobEvent& event) {
+  constexpr size_t kYear = 5;  // characters of "2026-"
+  const std::string time = TimeText(event.time());
+  return time.size() <= kYear ? time : time.substr(kYear);
+}
+
+std::string FromState(const v1::JobEvent& event) {
+  const bool from = event.to_state() != v1::JOB_STATE_UNSPECIFIED &&
+                    event.from_state() != v1::JOB_STATE_UNSPECIFIED;
+  return from ? StateName(event.from_state()) : "-";
+}
+
+std::string ToState(const v1::JobEvent& event) {
+  return event.to_state() == v1::JOB_STATE_UNSPECIFIED ? "-" : StateName(event.to_state());
+}
+
+// 80 columns hold the id of a job only without actor and step.
+constexpr EventColumn kEventColumns[] = {
+    {"TIME", kNarrow, TimeWithoutYear},
+    {"TIME", kWide, [](const v1::JobEvent& event) { return TimeText(event.time()); }},
+    {"JOB", kNarrowOfSeveral | kWideOfSeveral,
+     [](const v1::JobEvent& event) { return event.job_id(); }},
+    {"TYPE", kNarrow | kWide, [](const v1::JobEvent& event) { return event.type(); }},
+    {"ACTOR", kNarrowOfOne | kWide, [](const v1::JobEvent& event) { return event.actor(); }},
+    {"FROM", kWide, FromState},
+    {"TO", kWide, ToState},
+    {"STATE", kNarrow, ToState},
+    {"EPOCH", kWide, [](const v1::JobEvent& event) { return absl::StrCat(event.epoch()); }},
+    {"STEP", kNarrowOfOne | kWide,
+     [](const v1::JobEvent& event) { return absl::StrCat(event.step()); }},
+    {"WHAT", kNarrow | kWide, [](const v1::JobEvent& event) { return event.message(); }},
+};
+
 }  // namespace
 
 absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name) {
@@ -321,31 +370,26 @@ std::string RenderJobs(const std::vector<v1::Job>& jobs,
 }
 
 std::string RenderEvents(const std::vector<v1::JobEvent>& events, bool wide, int columns) {
-  constexpr size_t kYear = 5;  // characters of "2026-"
-  std::vector<std::string> header = {"TIME", "TYPE", "ACTOR"};
-  if (wide) {
-    header.insert(header.end(), {"FROM", "TO", "EPOCH"});
-  } else {
-    header.emplace_back("STATE");
+  const bool several = std::any_of(events.begin(), events.end(), [&](const v1::JobEvent& event) {
+    return event.job_id() != events.front().job_id();
+  });
+  const unsigned kind =
+      wide ? (several ? kWideOfSeveral : kWideOfOne) : (several ? kNarrowOfSeveral : kNarrowOfOne);
+  std::vector<std::string> header;
+  for (const EventColumn& column : kEventColumns) {
+    if ((column.tables & kind) != 0) {
+      header.emplace_back(column.header);
+    }
   }
-  header.insert(header.end(), {"STEP", "WHAT"});
   Table table(header);
   table.Keep(0);
   for (const v1::JobEvent& event : events) {
-    const std::string time = TimeText(event.time());
-    const bool moved = event.to_state() != v1::JOB_STATE_UNSPECIFIED;
-    const bool from = moved && event.from_state() != v1::JOB_STATE_UNSPECIFIED;
-    std::vector<std::string> row = {wide || time.size() <= kYear ? time : time.substr(kYear),
-                                    event.type(), event.actor()};
-    if (wide) {
-      row.push_back(from ? StateName(event.from_state()) : "-");
+    std::vector<std::string> row;
+    for (const EventColumn& column : kEventColumns) {
+      if ((column.tables & kind) != 0) {
+        row.push_back(column.cell(event));
+      }
     }
-    row.push_back(moved ? StateName(event.to_state()) : "-");
-    if (wide) {
-      row.push_back(absl::StrCat(event.epoch()));
-    }
-    row.push_back(absl::StrCat(event.step()));
-    row.push_back(event.message());
     table.Add(std::move(row));
   }
   return table.Render(columns);
@@ -429,6 +473,10 @@ absl::Status PrintMutation(OutputFormat format,
 bool Ended(v1::JobState state) {
   return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
          state == v1::JOB_STATE_CANCELLED;
+}
+
+bool Rests(v1::JobState state) {
+  return Ended(state) || state == v1::JOB_STATE_PAUSED;
 }
 
 std::string StateName(v1::JobState state) {

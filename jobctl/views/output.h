@@ -59,8 +59,8 @@ absl::Status PrintWorkers(OutputFormat format,
                           const std::vector<v1::Worker>& workers,
                           const google::protobuf::Message& whole);
 
-// The tables of those, and of a job's events. `columns` as in Table::Render; ages are those at
-// `now`. `wide`: with all columns.
+// The tables of those, and of events; events of several jobs have a column for the job. `columns`
+// as in Table::Render; ages are those at `now`. `wide`: with all columns.
 std::string RenderJobs(const std::vector<v1::Job>& jobs,
                        bool wide,
                        const std::vector<ExtraCell>& extra,
@@ -81,6 +81,8 @@ absl::Status PrintMutation(OutputFormat format,
 
 // SUCCEEDED, FAILED or CANCELLED.
 bool Ended(v1::JobState state);
+// Ended, or PAUSED: nothing happens until somebody resumes the job.
+bool Rests(v1::JobState state);
 std::string StateName(v1::JobState state);     // "RUNNING"
 std::string StateName(v1::WorkerState state);  // "IDLE"
 std::string Number(double value, int digits);  // fixed point; "-" when not finite

@@ -142,6 +142,20 @@ TEST(Tables, Events_KeepTheirTimeAndHaveMoreColumnsWhenWide) {
   EXPECT_TRUE(RE2::PartialMatch(wide, R"(\n20\d\d-\d\d-\d\d .* RUNNING +REQUEUEING +12 )")) << wide;
 }
 
+TEST(Tables, EventsOfSeveralJobs_NameTheJobUncutAt80Columns) {
+  std::vector<v1::JobEvent> events = Events();
+  events[0].set_job_id("tiny-lm-x7k2m");
+  events[1].set_job_id("other-run-q3f9z");
+  const std::string narrow = RenderEvents(events, false, 80);
+  EXPECT_TRUE(RE2::PartialMatch(narrow, R"(^TIME +JOB +TYPE +STATE +WHAT\n)")) << narrow;
+  EXPECT_TRUE(RE2::PartialMatch(narrow, R"(\n\S+ \S+ +other-run-q3f9z +notification +REQ)"))
+      << narrow;
+  EXPECT_LE(Widest(narrow), 80) << narrow;
+  const std::string wide = RenderEvents(events, true, 0);
+  EXPECT_TRUE(RE2::PartialMatch(wide, R"(^TIME +JOB +TYPE +ACTOR +FROM +TO +EPOCH +STEP +WHAT\n)"))
+      << wide;
+}
+
 TEST(Tables, Describe_ExplainsItsWords) {
   const std::string text = DescribeText(RunningJob(), {}, {}, "", 85.0, 0);
   for (const char* line :

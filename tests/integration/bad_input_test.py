@@ -59,7 +59,7 @@ class BadInput(harness.ClusterTest):
         self.refused(GOOD.replace("kv_heads: 2", "kv_heads: 3"), "model.kv_heads", args=("--dry-run", "client"))
 
     def test_missing_dataset(self):
-        self.refused(GOOD.replace("DATA", "/nonexistent/tokens.bin"), "data.train", "/nonexistent/tokens.bin")
+        self.refused(GOOD.replace("DATA", "/nonexistent/tokens.bin"), "data.train[0].path: on worker w0: /nonexistent/tokens.bin: no such file or folder")
 
     def test_truncated_dataset(self):
         path = os.path.join(self.cluster.dir, "truncated.bin")

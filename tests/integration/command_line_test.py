@@ -154,12 +154,32 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.cluster.jobctl("wait", "first", check=False).returncode, 102)
         self.assertEqual(self.cluster.jobctl("wait", "none", check=False).returncode, 102)
 
+        shown = self.cluster.jobctl("describe", first, second).stdout
+        self.assertRegex(shown, rf"(?s)^Job: +{first}\n.*\n\nJob: +{second}\n")
+        self.assertEqual([job["jobId"] for job in self.cluster.json("describe", first, second)["jobs"]], jobs)
+        self.assertEqual(self.cluster.json("describe", first)["jobId"], first)
+        self.assertEqual(self.at_a_terminal("events", "first", second, "-o", "json"), f"first is job/{first}\n")
+        self.cluster.jobctl("note", second, "before")
+        self.cluster.jobctl("note", first, "between")
+        self.cluster.jobctl("note", second, "after")
+        events = self.cluster.json("events", first, second)["events"]
+        self.assertEqual([(event["jobId"], event["message"]) for event in events if event["type"] == "note"],
+                         [(second, "before"), (first, "between"), (second, "after")])
+        table = self.cluster.jobctl("events", second, first).stdout.splitlines()
+        self.assertEqual(table[0].split(), ["TIME", "JOB", "TYPE", "STATE", "WHAT"])
+        self.assertEqual([line.split()[2] for line in table if " note " in line], [second, first, second])
+        self.assertEqual(self.cluster.jobctl("events", first).stdout.split("\n")[0].split()[:3], ["TIME", "TYPE", "ACTOR"])
+        missing = self.cluster.jobctl("describe", first, "none", check=False)
+        self.assertEqual((missing.returncode, missing.stdout), (1, ""))
+
         run = self.cluster.jobctl("update", first, "none", second, "--label", "sweep=", check=False)
         self.assertEqual((run.returncode, run.stdout), (1, f"job/{first} updated\njob/{second} updated\n"))
         self.assertIn("error: job/none: ", run.stderr)
         self.cluster.jobctl("cancel", *jobs, "--now")
-        for job in jobs:
-            self.cluster.wait_state(job, "CANCELLED")
+        both = self.cluster.jobctl("wait", *jobs, check=False)
+        self.assertEqual((both.returncode, sorted(line.split(":")[0] for line in both.stderr.splitlines())),
+                         (103, sorted(f"job/{job} CANCELLED" for job in jobs)))
+        self.assertEqual(self.cluster.jobctl("wait", first, "none", check=False).returncode, 102)
         self.assertIn("needs --yes", self.cluster.jobctl("delete", *jobs, check=False).stderr)
         self.assertEqual(self.cluster.jobctl("delete", *jobs, "--yes").stdout, f"job/{first} deleted\njob/{second} deleted\n")
 

@@ -63,6 +63,21 @@ class Logs(harness.ClusterTest):
         self.assertEqual(follow.stdout.splitlines(), self.lines(job, "--grep", "checkpoint"))
         self.assertIn("checkpoint of step 500", follow.stdout)
 
+    def test_several_jobs_follow_one_another_or_are_followed_at_once(self):
+        jobs = [self.cluster.submit(harness.tiny_job(self.data, 60, workers=1)) for _ in range(2)]
+        grep = ("--grep", "checkpoint of step")
+        followed = self.lines(*jobs, "-f", *grep)  # ends when both have
+        self.assertEqual([[line for line in followed if LINE.match(line)[1] == job] for job in jobs],
+                         [self.lines(job, *grep) for job in jobs])
+        self.assertGreater(len(followed), 4)
+        each = [self.lines(job) for job in jobs]
+        self.assertEqual(self.lines(*jobs), each[0] + each[1])
+        self.assertEqual(self.lines(*jobs, "--tail", "1"), [each[0][-1], each[1][-1]])
+        for args in ((jobs[0], "none", "-f"), ("none", jobs[0])):
+            run = self.cluster.jobctl("logs", *args, check=False)
+            self.assertEqual((run.returncode, run.stdout.splitlines()), (1, [] if "-f" in args else each[0]), args)
+            self.assertIn("none", run.stderr)
+
     def test_json_lines_of_a_worker_name_its_task(self):
         self.cluster.start_worker("json", "--log-json")
         self.cluster.wait_worker("json")

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
@@ -157,6 +158,13 @@ std::vector<NamedPath> NamedPathsOf(const v1::JobSpec& spec) {
   return named;
 }
 
+// Why a path cannot be used. Another worker may see it, so the text says who looked.
+std::string PathError(const v1::PathInfo& info, const std::string& worker_id) {
+  const bool names_path = absl::StrContains(info.error(), info.path());
+  return absl::StrCat(worker_id.empty() ? "" : absl::StrCat("on worker ", worker_id, ": "),
+                      names_path ? "" : absl::StrCat(info.path(), ": "), info.error());
+}
+
 bool IsPlanned(SpecChecker::Origin origin) {
   return origin == SpecChecker::Origin::kPlanned || origin == SpecChecker::Origin::kPlannedByViewer;
 }
@@ -171,7 +179,9 @@ std::vector<std::string> PathsOf(const v1::JobSpec& spec) {
   return paths;
 }
 
-absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths) {
+absl::Status ApplyFacts(v1::JobSpec& spec,
+                        const std::vector<v1::PathInfo>& paths,
+                        const std::string& worker_id) {
   std::vector<spec::FieldViolation> violations;
   spec::DataFacts facts;
   const v1::ModelSpec* from_model = nullptr;
@@ -181,7 +191,7 @@ absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& path
     const std::string& field = named[i].field;
     const bool is_model = named[i].holds == Holds::kModel;
     if (!info.error().empty()) {
-      violations.push_back({field, absl::StrCat(info.path(), ": ", info.error())});
+      violations.push_back({field, PathError(info, worker_id)});
     } else if (is_model != (info.kind() == "model")) {
       violations.push_back(
           {field, absl::StrCat(info.path(),
@@ -255,9 +265,10 @@ CheckedSpec SpecChecker::Unseen(v1::JobSpec spec, Origin origin, absl::string_vi
 
 CheckedSpec SpecChecker::Complete(v1::JobSpec spec,
                                   Origin origin,
-                                  const std::vector<v1::PathInfo>& paths) const {
+                                  const std::vector<v1::PathInfo>& paths,
+                                  const std::string& worker_id) const {
   CheckedSpec result;
-  result.status = ApplyFacts(spec, paths);
+  result.status = ApplyFacts(spec, paths, worker_id);
   if (result.status.ok() && !IsPlanned(origin)) {
     result.status = CheckMemory(spec, view_.Workers());
   }
@@ -292,7 +303,7 @@ void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
   const std::string scope = Inspector::Scope(spec);
   std::vector<v1::PathInfo> known;
   if (inspector_.Cached(scope, paths, known)) {
-    return done(Complete(std::move(spec), origin, known));
+    return done(Complete(std::move(spec), origin, known, /*worker_id=*/""));
   }
   const std::vector<WorkerPtr> workers = view_.Workers();
   const bool any = std::any_of(workers.begin(), workers.end(), [&spec](const WorkerPtr& worker) {
@@ -311,32 +322,34 @@ void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
       return done(Unseen(std::move(spec), origin, no_worker));
     }
     inspector_.Inspect(eligible->connection_id, scope, std::move(paths),
-                       [this, spec = std::move(spec), origin, done = std::move(done)](
+                       [this, spec = std::move(spec), origin, done = std::move(done),
+                        worker_id = eligible->worker_id](
                            absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
                          if (!answers.ok()) {
                            return done(Unseen(std::move(spec), origin, answers.status().message()));
                          }
-                         done(Complete(std::move(spec), origin, *answers));
+                         done(Complete(std::move(spec), origin, *answers, worker_id));
                        });
   });
 }
 
 void SpecChecker::Inspect(const InspectionRequest& request) {
-  inspector_.Inspect(request.connection_id, Inspector::Scope(request.spec), PathsOf(request.spec),
-                     [this, job_id = request.job_id, etag = request.etag, spec = request.spec](
-                         absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
-                       InspectionDone command;
-                       command.job_id = job_id;
-                       command.etag = etag;
-                       if (answers.ok()) {
-                         CheckedSpec checked = Complete(std::move(spec), Origin::kStored, *answers);
-                         command.status = checked.status;
-                         command.spec = std::move(checked.spec);
-                       } else {
-                         command.status = answers.status();
-                       }
-                       loop_.PostFromAgent(std::move(command), nullptr);
-                     });
+  inspector_.Inspect(
+      request.connection_id, Inspector::Scope(request.spec), PathsOf(request.spec),
+      [this, job_id = request.job_id, etag = request.etag, worker_id = request.worker_id,
+       spec = request.spec](absl::StatusOr<std::vector<v1::PathInfo>> answers) mutable {
+        InspectionDone command;
+        command.job_id = job_id;
+        command.etag = etag;
+        if (answers.ok()) {
+          CheckedSpec checked = Complete(std::move(spec), Origin::kStored, *answers, worker_id);
+          command.status = checked.status;
+          command.spec = std::move(checked.spec);
+        } else {
+          command.status = answers.status();
+        }
+        loop_.PostFromAgent(std::move(command), nullptr);
+      });
 }
 
 }  // namespace hearth::coordinator

@@ -20,9 +20,12 @@ namespace hearth::coordinator {
 // The paths of a spec that workers must see: datasets and model.from, then those of evaluate.
 std::vector<std::string> PathsOf(const v1::JobSpec& spec);
 
-// Completes a resolved spec with what a worker said of PathsOf(spec), in that order.
-// kInvalidArgument: all violations.
-absl::Status ApplyFacts(v1::JobSpec& spec, const std::vector<v1::PathInfo>& paths);
+// Completes a resolved spec with what a worker said of PathsOf(spec), in that order. `worker_id` is
+// that worker, "" = the answers were kept from several. kInvalidArgument: all violations; those of
+// paths that the worker cannot use name it.
+absl::Status ApplyFacts(v1::JobSpec& spec,
+                        const std::vector<v1::PathInfo>& paths,
+                        const std::string& worker_id);
 
 // The differences between two specs, one line each as protobuf prints it; empty if they ask for the
 // same. Both are resolved. Facts about paths that only one of them has (because no worker could be
@@ -72,7 +75,8 @@ class SpecChecker {
   CheckedSpec Unseen(v1::JobSpec spec, Origin origin, absl::string_view why) const;
   CheckedSpec Complete(v1::JobSpec spec,
                        Origin origin,
-                       const std::vector<v1::PathInfo>& paths) const;
+                       const std::vector<v1::PathInfo>& paths,
+                       const std::string& worker_id) const;
 
   Loop& loop_;
   View& view_;

@@ -103,7 +103,7 @@ TEST(SpecDifferences, WhatAWorkerAdded_IsNone) {
   dataset.set_kind("raw");
   dataset.set_tokens(1000);
   dataset.set_vocab(256);
-  ASSERT_TRUE(ApplyFacts(kept, {dataset}).ok());
+  ASSERT_TRUE(ApplyFacts(kept, {dataset}, "w1").ok());
   ASSERT_EQ(kept.model().vocab(), 256);
   EXPECT_TRUE(SpecDifferences(kept, submitted).empty());
   EXPECT_TRUE(SpecDifferences(submitted, kept).empty());
@@ -130,11 +130,25 @@ TEST(SpecDifferences, ModelFolder_IsFilledFromTheOther) {
   *model.mutable_model() = TinySpec().model();
   model.mutable_model()->set_vocab(256);
   v1::JobSpec kept = submitted;
-  ASSERT_TRUE(ApplyFacts(kept, {dataset, model}).ok());
+  ASSERT_TRUE(ApplyFacts(kept, {dataset, model}, "w1").ok());
   EXPECT_TRUE(SpecDifferences(kept, submitted).empty());
   v1::JobSpec other = submitted;
   other.mutable_model()->set_from("/models/other");
   EXPECT_FALSE(SpecDifferences(kept, other).empty());
+}
+
+TEST(ApplyFacts, APathThatAWorkerCannotUse_NamesTheWorkerAndThePathOnce) {
+  v1::JobSpec job = Resolved(TinySpec());
+  v1::PathInfo dataset;
+  dataset.set_path("/data/train");
+  dataset.set_error("/data/train: no such file or folder");
+  const absl::Status missing = ApplyFacts(job, {dataset}, "w7");
+  EXPECT_TRUE(absl::IsInvalidArgument(missing)) << missing;
+  EXPECT_THAT(std::string(missing.message()),
+              HasSubstr("data.train[0].path: on worker w7: /data/train: no such file or folder"));
+  dataset.set_error("the worker did not say");
+  EXPECT_THAT(std::string(ApplyFacts(job, {dataset}, "w7").message()),
+              HasSubstr("on worker w7: /data/train: the worker did not say"));
 }
 
 TEST(ApplyFacts, TokenizersThatDiffer_AreRefusedUnlessAllowed) {
@@ -156,12 +170,12 @@ TEST(ApplyFacts, TokenizersThatDiffer_AreRefusedUnlessAllowed) {
   model.mutable_tokenizer()->set_kind("bpe");
   model.mutable_tokenizer()->set_file("tokenizer.json");
   v1::JobSpec checked = job;
-  EXPECT_THAT(std::string(ApplyFacts(checked, {dataset, model}).message()),
+  EXPECT_THAT(std::string(ApplyFacts(checked, {dataset, model}, "w1").message()),
               ::testing::AllOf(HasSubstr("/data/train has the tokenizer bytes"),
                                HasSubstr("/models/qwen has the tokenizer bpe")));
   checked = job;
   checked.mutable_data()->set_allow_other_tokenizer(true);
-  EXPECT_TRUE(ApplyFacts(checked, {dataset, model}).ok());
+  EXPECT_TRUE(ApplyFacts(checked, {dataset, model}, "w1").ok());
 }
 
 }  // namespace

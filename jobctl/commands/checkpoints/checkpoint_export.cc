@@ -137,7 +137,7 @@ CLI::App* AddCheckpointExport(CLI::App& app, CheckpointExportOptions& options) {
 CLI::App* AddCheckpointAverage(CLI::App& app, CheckpointAverageOptions& options) {
   CLI::App* add = app.add_subcommand(
       "average", "Write a Hugging Face folder with the mean of several checkpoints' weights");
-  add->add_option("sources", options.sources,
+  add->add_option("source", options.sources,
                   "Job id (its last checkpoints), or checkpoint or Hugging Face folders")
       ->required();
   add->add_option("--last", options.last, "Number of the job's newest checkpoints")

@@ -18,6 +18,7 @@
 #include "common/spec/recipe/recipe.h"
 #include "jobctl/client/history.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/job_actions.h"
 #include "jobctl/report/cost.h"
 #include "jobctl/report/report.h"
 
@@ -321,37 +322,50 @@ std::string DescribeText(const v1::Job& job,
 
 namespace {
 
-absl::StatusOr<int> Run(Context& context, const std::string& job_id) {
-  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  v1::GetJobRequest request;
-  request.set_job_id(job_id);
-  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->Call<v1::Job>(request));
-  if (context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml ||
-      context.format == OutputFormat::kName) {
-    HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, {job}, job));
-    return kExitOk;
-  }
-  v1::ListEventsRequest events_request;
-  events_request.set_job_id(job_id);
+absl::StatusOr<std::string> Describe(Context& context,
+                                     Client& client,
+                                     const v1::Job& job,
+                                     const v1::GetVersionResponse& version) {
+  v1::ListEventsRequest request;
+  request.set_job_id(job.job_id());
   HEARTH_ASSIGN_OR_RETURN(const v1::ListEventsResponse events,
-                          client->Call<v1::ListEventsResponse>(events_request));
-  HEARTH_ASSIGN_OR_RETURN(const v1::GetVersionResponse version,
-                          client->Call<v1::GetVersionResponse>(v1::GetVersionRequest()));
+                          client.Call<v1::ListEventsResponse>(request));
   std::string usage;
   if (HasUsage(job, context.prices)) {
-    HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(*client, job_id));
+    HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(client, job.job_id()));
     usage = UsageLines(UsageOf(job, history, context.prices), context.prices.currency);
   }
-  WriteOut(DescribeText(job, events, version, usage, context.temperature_limit, FitColumns()));
+  return DescribeText(job, events, version, usage, context.temperature_limit, FitColumns());
+}
+
+absl::StatusOr<int> Run(Context& context, const std::vector<std::string>& job_ids) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  HEARTH_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, GetJobs(*client, job_ids));
+  if (context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml ||
+      context.format == OutputFormat::kName) {
+    const std::vector<v1::Job> jobs(all.jobs().begin(), all.jobs().end());
+    HEARTH_RETURN_IF_ERROR(jobs.size() == 1 ? PrintJobs(context.format, jobs, jobs.front())
+                                            : PrintJobs(context.format, jobs, all));
+    return kExitOk;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const v1::GetVersionResponse version,
+                          client->Call<v1::GetVersionResponse>(v1::GetVersionRequest()));
+  std::string_view between;
+  for (const v1::Job& job : all.jobs()) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string text, Describe(context, *client, job, version));
+    WriteOut(between);
+    WriteOut(text);
+    between = "\n";
+  }
   return kExitOk;
 }
 
 }  // namespace
 
 Action SetupDescribe(CLI::App& app) {
-  auto job_id = std::make_shared<std::string>();
-  app.add_option("job", *job_id, "Job id")->required();
-  return [job_id](Context& context) { return Run(context, *job_id); };
+  auto job_ids = std::make_shared<std::vector<std::string>>();
+  AddJobs(app, *job_ids);
+  return [job_ids](Context& context) { return Run(context, *job_ids); };
 }
 
 }  // namespace hearth::jobctl

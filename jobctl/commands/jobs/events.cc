@@ -1,29 +1,44 @@
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "common/base/status_macros.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/job_actions.h"
 
 namespace hearth::jobctl {
+namespace {
 
-Action SetupEvents(CLI::App& app) {
-  auto job_id = std::make_shared<std::string>();
-  app.add_option("job", *job_id, "Job id")->required();
-  return [job_id](Context& context) -> absl::StatusOr<int> {
-    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+absl::StatusOr<int> Run(Context& context, const std::vector<std::string>& job_ids) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  v1::ListEventsResponse all;
+  for (const std::string& job_id : job_ids) {
     v1::ListEventsRequest request;
-    request.set_job_id(*job_id);
+    request.set_job_id(job_id);
     HEARTH_ASSIGN_OR_RETURN(const v1::ListEventsResponse response,
                             client->Call<v1::ListEventsResponse>(request));
-    HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintMessage(context.format, response));
-    if (printed) {
-      return kExitOk;
-    }
-    WriteOut(RenderEvents({response.events().begin(), response.events().end()},
+    all.MergeFrom(response);
+  }
+  // The order in which they happened, even if the coordinator's clock was set back.
+  std::stable_sort(
+      all.mutable_events()->pointer_begin(), all.mutable_events()->pointer_end(),
+      [](const v1::JobEvent* a, const v1::JobEvent* b) { return a->revision() < b->revision(); });
+  HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintMessage(context.format, all));
+  if (!printed) {
+    WriteOut(RenderEvents({all.events().begin(), all.events().end()},
                           context.format == OutputFormat::kWide, FitColumns()));
-    return kExitOk;
-  };
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Action SetupEvents(CLI::App& app) {
+  auto job_ids = std::make_shared<std::vector<std::string>>();
+  AddJobs(app, *job_ids);
+  return [job_ids](Context& context) { return Run(context, *job_ids); };
 }
 
 }  // namespace hearth::jobctl

@@ -35,34 +35,25 @@ constexpr int kSparklineWidth = 24;
 constexpr absl::Duration kRedraw = absl::Milliseconds(250);
 constexpr absl::Duration kLastStepsWithin = absl::Seconds(10);
 
-bool Rests(v1::JobState state) {
-  return Ended(state) || state == v1::JOB_STATE_PAUSED;
-}
-
 class Follower {
  public:
   Follower(Client& client, const Context& context, const FollowOptions& options)
       : client_(client),
         context_(context),
         options_(options),
-        terminal_(options.show && IsTerminal()),
+        terminal_(IsTerminal()),
         utf8_(Utf8Locale()) {}
 
   absl::StatusOr<int> Run() {
     // Reads of a stream block, so each stream has a thread; this one alone draws.
     std::thread watcher([this] { WatchStates(); });
-    std::thread meter;
-    if (options_.show) {
-      meter = std::thread([this] { WatchSteps(); });
-    }
+    std::thread meter([this] { WatchSteps(); });
     const bool timed_out = Loop();
     // Before CancelStreams: after it the client opens no stream, and the summary reads one.
     const absl::Status summed_up = timed_out ? absl::OkStatus() : SumUp();
     client_.CancelStreams();
     watcher.join();
-    if (meter.joinable()) {
-      meter.join();
-    }
+    meter.join();
     HEARTH_ASSIGN_OR_RETURN(const int code, Conclude(timed_out));
     if (!summed_up.ok() && !Interrupted()) {
       WriteErr(absl::StrCat("no summary: ", summed_up.message(), "\n"));
@@ -163,8 +154,7 @@ class Follower {
         return true;
       }
       const bool finished =
-          (done_ && (!options_.show || steps_done_ || !status_.ok() || Drained(elapsed))) ||
-          Interrupted();
+          (done_ && (steps_done_ || !status_.ok() || Drained(elapsed))) || Interrupted();
       Draw(finished);
       if (finished) {
         done_ = drawn_ = true;
@@ -191,7 +181,7 @@ class Follower {
   }
 
   void Draw(bool finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!options_.show || !changed_) {
+    if (!changed_) {
       return;
     }
     changed_ = false;
@@ -290,7 +280,7 @@ class Follower {
     ReportFacts facts;
     {
       absl::MutexLock lock(&mu_);
-      if (!options_.show || !status_.ok() || !Ended(job_.state()) || Interrupted()) {
+      if (!status_.ok() || !Ended(job_.state()) || Interrupted()) {
         return absl::OkStatus();
       }
       facts.job = job_;
@@ -309,7 +299,7 @@ class Follower {
   absl::StatusOr<int> Conclude(bool timed_out) {
     absl::MutexLock lock(&mu_);
     if (Interrupted()) {
-      SayDetached("watch", options_.job_id);
+      SayDetached("watch", {options_.job_id});
       return kExitOk;
     }
     if (timed_out) {
@@ -322,10 +312,6 @@ class Follower {
       return kExitNotFound;
     }
     HEARTH_RETURN_IF_ERROR(status_);
-    if (!options_.show) {
-      WriteErr(absl::StrCat("job/", options_.job_id, " ", StateName(job_.state()),
-                            job_.reason().empty() ? "" : ": ", job_.reason(), "\n"));
-    }
     return options_.exit_status ? ExitCodeOf(job_.state()) : kExitOk;
   }
 

@@ -24,12 +24,7 @@ struct Options {
 absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const std::vector<JobColumn> columns, ParseJobColumns(options.columns));
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  v1::ListJobsResponse all;
-  for (const std::string& job_id : options.job_ids) {
-    v1::GetJobRequest request;
-    request.set_job_id(job_id);
-    HEARTH_ASSIGN_OR_RETURN(*all.add_jobs(), client->Call<v1::Job>(request));
-  }
+  HEARTH_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, GetJobs(*client, options.job_ids));
   const std::vector<v1::Job> jobs(all.jobs().begin(), all.jobs().end());
   const v1::Job& job = jobs.front();
   if (options.spec) {

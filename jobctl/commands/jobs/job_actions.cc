@@ -16,6 +16,17 @@ void AddRequestId(CLI::App& app, std::string& request_id) {
                  "UUID that makes repeating this command harmless (default: a new one)");
 }
 
+absl::StatusOr<v1::ListJobsResponse> GetJobs(Client& client,
+                                             const std::vector<std::string>& job_ids) {
+  v1::ListJobsResponse all;
+  for (const std::string& job_id : job_ids) {
+    v1::GetJobRequest request;
+    request.set_job_id(job_id);
+    HEARTH_ASSIGN_OR_RETURN(*all.add_jobs(), client.Call<v1::Job>(request));
+  }
+  return all;
+}
+
 absl::StatusOr<int> ForEachJob(const std::vector<std::string>& job_ids,
                                const std::function<absl::Status(const std::string&)>& change) {
   int code = kExitOk;

@@ -1,4 +1,4 @@
-// Changing several jobs with one command.
+// Several jobs with one command.
 #pragma once
 
 #include <functional>
@@ -41,6 +41,10 @@ absl::StatusOr<v1::Job> CallWithId(Client& client,
   }
   return job;
 }
+
+// The jobs with these ids, in this order, or the first error.
+absl::StatusOr<v1::ListJobsResponse> GetJobs(Client& client,
+                                             const std::vector<std::string>& job_ids);
 
 // Calls `change` with each id, in order. With one id its error is the result. With several, each
 // error is told and the others go on; the result is then kExitError. A caller that the coordinator

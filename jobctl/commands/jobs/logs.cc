@@ -1,7 +1,11 @@
 #include "jobctl/commands/jobs/logs.h"
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -13,13 +17,14 @@
 #include "jobctl/client/retry.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/job_actions.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::string job_id;
+  std::vector<std::string> job_ids;
   bool follow = false;
   bool timestamps = false;
   int tail = 0;
@@ -29,10 +34,86 @@ struct Options {
   std::string grep;
 };
 
-std::string Render(const Context& context, const Options& options, const v1::LogLine& line) {
-  return context.format == OutputFormat::kJson
-             ? LogLineJson(options.job_id, line)
-             : LogLineText(options.job_id, line, options.timestamps);
+std::string Render(const Context& context,
+                   const std::string& job_id,
+                   bool timestamps,
+                   const v1::LogLine& line) {
+  return context.format == OutputFormat::kJson ? LogLineJson(job_id, line)
+                                               : LogLineText(job_id, line, timestamps);
+}
+
+// The stream of one job's lines, which goes on where it broke.
+class LogStream {
+ public:
+  LogStream(Context& context,
+            Client& client,
+            const Options& options,
+            const LogFilter& filter,
+            const std::string& job_id)
+      : context_(context), client_(client), options_(options), filter_(filter) {
+    request_.set_job_id(job_id);
+    request_.set_follow(options.follow);
+    request_.set_tail(options.tail);
+    if (options.rank >= 0) {
+      request_.set_rank(options.rank);
+    }
+  }
+
+  absl::Status Once(const std::function<void()>& progressed) {
+    return client_.StreamLogs(request_, [&](const v1::StreamLogsResponse& response) {
+      progressed();
+      Print(response);
+      return true;
+    });
+  }
+
+ private:
+  void Print(const v1::StreamLogsResponse& response) {
+    if (response.lines_size() > 0) {  // from there, should the stream break
+      request_.set_cursor(response.lines(response.lines_size() - 1).cursor());
+      request_.set_tail(0);
+    }
+    if (response.dropped() > 0) {
+      WriteErr(absl::StrCat("... ", response.dropped(), " lines dropped by the log bound\n"));
+    }
+    std::string out;
+    for (const v1::LogLine& line : response.lines()) {
+      out +=
+          filter_.Wants(line) ? Render(context_, request_.job_id(), options_.timestamps, line) : "";
+    }
+    WriteOut(out);  // in one piece, between the lines of other jobs
+  }
+
+  const Context& context_;
+  Client& client_;
+  const Options& options_;
+  const LogFilter& filter_;
+  v1::StreamLogsRequest request_;
+};
+
+// Reads of a stream block, so each job has a thread. Returns how each job's stream ended.
+std::map<std::string, absl::Status> FollowAll(Context& context,
+                                              Client& client,
+                                              const Options& options,
+                                              const LogFilter& filter) {
+  OutageNotice notice([](const std::string& line) { WriteErr(absl::StrCat(line, "\n")); });
+  std::map<std::string, absl::Status> ended;
+  for (const std::string& job_id : options.job_ids) {
+    ended[job_id] = absl::OkStatus();
+  }
+  std::vector<std::thread> threads;
+  threads.reserve(ended.size());
+  for (auto& entry : ended) {
+    threads.emplace_back([&, job = &entry] {
+      LogStream stream(context, client, options, filter, job->first);
+      job->second = RetryStream(
+          [&stream](const auto& progressed) { return stream.Once(progressed); }, notice);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return ended;
 }
 
 absl::StatusOr<int> Run(Context& context, const Options& options) {
@@ -41,45 +122,23 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
       LogFilter::Make(options.since, options.grep, Clock::Real().Now(), options.epoch));
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   OnInterrupt([client] { client->CancelStreams(); });
-  v1::StreamLogsRequest request;
-  request.set_job_id(options.job_id);
-  request.set_follow(options.follow);
-  request.set_tail(options.tail);
-  if (options.rank >= 0) {
-    request.set_rank(options.rank);
-  }
-  const auto once = [&](const std::function<void()>& progressed) {
-    return client->StreamLogs(request, [&](const v1::StreamLogsResponse& response) {
-      progressed();
-      if (response.lines_size() > 0) {  // from there, should the stream break
-        request.set_cursor(response.lines(response.lines_size() - 1).cursor());
-        request.set_tail(0);
-      }
-      if (response.dropped() > 0) {
-        WriteErr(absl::StrCat("... ", response.dropped(), " lines dropped by the log bound\n"));
-      }
-      std::string out;
-      for (const v1::LogLine& line : response.lines()) {
-        out += filter.Wants(line) ? Render(context, options, line) : "";
-      }
-      WriteOut(out);
-      return true;
-    });
-  };
-  if (options.follow) {  // says at once that there is no such job, or no coordinator
-    v1::GetJobRequest get;
-    get.set_job_id(options.job_id);
-    HEARTH_RETURN_IF_ERROR(client->Call<v1::Job>(get).status());
-  }
-  const absl::Status status = options.follow ? RetryStream(once) : once([] {});
-  if (Interrupted()) {
-    if (options.follow) {
-      SayDetached("logs -f", options.job_id);
+  std::map<std::string, absl::Status> ended;
+  if (options.follow) {
+    // Says at once that there is no such job, or no coordinator.
+    HEARTH_RETURN_IF_ERROR(GetJobs(*client, options.job_ids).status());
+    ended = FollowAll(context, *client, options, filter);
+    if (Interrupted()) {
+      SayDetached("logs -f", options.job_ids);
+      return kExitOk;
     }
-    return kExitOk;
   }
-  HEARTH_RETURN_IF_ERROR(status);
-  return kExitOk;
+  return ForEachJob(options.job_ids, [&](const std::string& job_id) {
+    if (options.follow) {
+      return ended[job_id];
+    }
+    const absl::Status status = LogStream(context, *client, options, filter, job_id).Once([] {});
+    return Interrupted() ? absl::OkStatus() : status;
+  });
 }
 
 }  // namespace
@@ -131,10 +190,13 @@ std::string LogLineJson(const std::string& job_id, const v1::LogLine& line) {
 
 Action SetupLogs(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job_id, "Job id")->required();
-  app.add_flag("-f,--follow", options->follow, "Continue with new lines until the job ends");
+  app.add_option("job", options->job_ids,
+                 "Job ids, or unambiguous beginnings of ids; the logs follow one another, with -f "
+                 "all are followed at once")
+      ->required();
+  app.add_flag("-f,--follow", options->follow, "Continue with new lines until the jobs end");
   app.add_flag("--timestamps", options->timestamps, "Put the time before each line");
-  app.add_option("--tail", options->tail, "Start with the last N lines")
+  app.add_option("--tail", options->tail, "Start with the last N lines of each job")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--epoch", options->epoch,
                  "Only this gang start, from 1; with --tail, only those among the last N lines")

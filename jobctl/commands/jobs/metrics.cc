@@ -106,7 +106,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     return status;
   }
   if (options.follow && Interrupted()) {
-    SayDetached("metrics -f", request.job_id());
+    SayDetached("metrics -f", options.job_ids);
   }
   if (!csv && !json) {
     WriteOut(table.Render(FitColumns()));

@@ -20,6 +20,7 @@
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/commands/jobs/follow.h"
 #include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/commands/jobs/wait.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -146,10 +147,11 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   if (dry || !(options.watch || options.wait)) {
     return kExitOk;
   }
+  if (!options.watch) {
+    return WaitForJobs(context, {job.job_id()}, timeout);
+  }
   FollowOptions follow;
   follow.job_id = job.job_id();
-  follow.show = options.watch;
-  follow.exit_status = true;
   follow.timeout = timeout;
   return FollowJob(context, follow);
 }

@@ -71,7 +71,7 @@ absl::StatusOr<int> WriteTensorBoard(Context& context,
     HEARTH_RETURN_IF_ERROR(WriteJob(*client, job_id, dir, follow));
   }
   if (Interrupted() && follow) {
-    SayDetached(absl::StrCat("metrics -f --tensorboard ", dir), job_ids.front());
+    SayDetached(absl::StrCat("metrics -f --tensorboard ", dir), job_ids);
   } else if (!Interrupted() && !context.quiet) {
     WriteErr(absl::StrCat("tensorboard --logdir ", dir, " shows ",
                           job_ids.size() == 1 ? "it" : "them", "\n"));

@@ -30,15 +30,4 @@ Action SetupWatch(CLI::App& app) {
   return [options](Context& context) { return Run(context, *options); };
 }
 
-Action SetupWait(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  options->follow.show = false;
-  app.footer(
-      "Exit codes: 0 succeeded or paused, 100 failed, 101 timed out, 102 not found, 103 "
-      "cancelled.");
-  app.add_option("job", options->follow.job_id, "Job id")->required();
-  app.add_option("--timeout", options->timeout, "Give up after this time, e.g. 10m");
-  return [options](Context& context) { return Run(context, *options); };
-}
-
 }  // namespace hearth::jobctl
