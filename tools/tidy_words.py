@@ -7,6 +7,10 @@ STIFF_WORDS = re.compile(r"\banew\b|\bbesides\b|\bnot this alone\b", re.I)
 # whole". At the start of a comment, line, list item, cell or message, or behind a full stop, colon or semicolon. Questions may.
 STIFF_START = re.compile(r"""(?:(?://|\#|^\s*(?:[-*|]|\d+\.)|[|]|\*\*|\"|^|[.;:][)"`]?\ )\s*)
                              (Of|Whoever|Whom|Who|That\ (?:the|an?|it|they|all|every|each|no))\ (?![^.;"]*\?)""", re.X)
+# "Should the answer be forgotten: UNAVAILABLE" instead of "If ...". Questions may.
+INVERTED = re.compile(r"(?:(?://|#|^|[.;:])\s+)Should (?:the|that|this|it|they|an?|any|one|no)\b(?![^.;\"]*\?)")
+# "..., for the request has an answer": "because". Not "for a reason that is ...": the verb follows the noun.
+FOR_BECAUSE = re.compile(r"[,;:] for (?:(?:the|an?|this|that|its|their|no|each|every) \w+|it|they) (?:is|are|was|were|has|had|does|do) ")
 # A comment that is no more than the end of a sentence whose beginning the reader must guess: "Without c."
 FRAGMENT = re.compile(r"\s*// (Without|With|For|In|On|Of|By|To|From|At|As|Only|Between|Beside|Before|After|During|Until) "
                       r"[^.,;:()]{1,24}\.$")
@@ -21,6 +25,10 @@ def stiff(lines: List[str], page: bool) -> Iterator[Tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         for match in STIFF_WORDS.finditer(line):
             yield number, f"say '{match.group(0)}' in plainer words"
+        if INVERTED.search(line):
+            yield number, "say 'If ...', not 'Should ...'"
+        if FOR_BECAUSE.search(line):
+            yield number, "say 'because', not 'for'"
         start = None if page and line.startswith("#") else STIFF_START.search(line)
         if start:
             yield number, f"begin with the subject, not with '{start.group(1)}'"

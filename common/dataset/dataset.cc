@@ -140,6 +140,7 @@ absl::Status Dataset::OpenBin(Env& env) {
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> map, env.Map(path_));
   info_.name = FileName(path_);
   const uint8_t* bytes = map->bytes().data();
+  // By content, before the name is looked at: files of llm.c are called *.bin, as raw ones are.
   for (const LlmcVariant& variant : kLlmcVariants) {
     if (size < 4 || LoadInt32(bytes) != variant.magic) {
       continue;
@@ -189,6 +190,8 @@ absl::Status Dataset::AddShard(Env& env, std::string path, int64_t header, int64
   }
   Shard shard;
   HEARTH_ASSIGN_OR_RETURN(shard.map, env.Map(path));
+  // The size may have changed since it was asked for, and a read behind the end of a map kills the
+  // process.
   if (static_cast<int64_t>(shard.map->bytes().size()) < expected) {
     return absl::DataLossError(absl::StrCat(path, ": shrank while it was being opened"));
   }
@@ -239,6 +242,7 @@ std::vector<RecordedFile> Dataset::RecordedFiles() const {
 
 void Dataset::FindEnds(int64_t first, int64_t last, std::vector<int64_t>& ends) const {
   if (has_mask()) {
+    // A mask says where documents end. The end token may occur inside a conversation.
     VisitMask(first, last - first, [&](int64_t i, uint8_t mask) {
       if ((mask & kMaskEnds) != 0) {
         ends.push_back(first + i + 1);
@@ -266,6 +270,7 @@ void Dataset::FindEnds(int64_t first, int64_t last, std::vector<int64_t>& ends) 
 
 absl::Status Dataset::Read(int64_t first, absl::Span<int32_t> out, int32_t vocab) const {
   const int64_t count = static_cast<int64_t>(out.size());
+  // Not first + count, which may overflow.
   if (first < 0 || first > tokens() - count) {
     return absl::OutOfRangeError(
         absl::StrCat(path_, ": ", count, " tokens from ", first, " on, of ", tokens()));

@@ -35,6 +35,7 @@ class Fields {
     if (!it->is_number_integer()) {
       return Error(key, "must be an integer");
     }
+    // Before get<int64_t>, which wraps numbers from 2^63 on.
     if (it->is_number_unsigned() && it->get<uint64_t>() > static_cast<uint64_t>(max)) {
       return Error(key, absl::StrCat("must be at most ", max));
     }
@@ -122,6 +123,7 @@ absl::Status ParseShards(const Fields& top, const std::string& where, DatasetInf
   if (list->empty()) {
     return top.Error("shards", "must not be empty");
   }
+  // Room for sizes in bytes: no product of a token count and a width overflows.
   constexpr int64_t kMaxTokens = std::numeric_limits<int64_t>::max() / 16;
   int64_t sum = 0;
   for (const Json& entry : *list) {

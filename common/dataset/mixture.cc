@@ -39,6 +39,8 @@ Mixture::Mixture(const std::vector<double>& weights) {
     for (size_t i = 0; i < quotas_.size(); ++i) {
       credit[i] += quotas_[i];
     }
+    // Each slot adds a period in all to the credits and takes one from the source that is drawn, so
+    // the sum stays 0, and after a period every credit is 0 again.
     const size_t next =
         static_cast<size_t>(std::max_element(credit.begin(), credit.end()) - credit.begin());
     credit[next] -= kPeriod;

@@ -66,6 +66,7 @@ absl::StatusOr<Value> Range(const Arguments& call) {
     if (!call.given[i].Is(Kind::kInt)) {
       return WrongKind("an int", call.given[i]);
     }
+    // range(n) gives the end alone; it begins at 0.
     numbers[call.given.size() == 1 ? 1 : i] = call.given[i].integer();
   }
   const auto [begin, end, step] = numbers;
@@ -74,8 +75,10 @@ absl::StatusOr<Value> Range(const Arguments& call) {
   }
   Value::List list;
   for (int64_t i = begin; step > 0 ? i < end : i > end;) {
+    // The list is made whole: the budget ends a long one before memory is full.
     HEARTH_RETURN_IF_ERROR(call.budget.Step());
     list.push_back(Value::Int(i));
+    // The next number does not fit in 64 bits, so it is beyond `end` too.
     if (__builtin_add_overflow(i, step, &i)) {
       break;
     }
@@ -167,6 +170,7 @@ absl::StatusOr<Value> Split(const Arguments& call) {
   if (separator.empty() || (call.given.size() > 2 && !call.given[2].Is(Kind::kInt))) {
     return absl::InvalidArgumentError("split: empty separator, or a count that is not an integer");
   }
+  // A count below 0 is never 0 at the test below, so it means no limit, as in Python.
   int64_t left = call.given.size() > 2 ? call.given[2].integer() : -1;
   size_t at = 0;
   while (true) {
@@ -207,6 +211,7 @@ absl::StatusOr<Value> Replace(const Arguments& call) {
   std::string out;
   size_t at = 0;
   for (size_t next = Find(text, from, 0); next != std::string::npos; next = Find(text, from, at)) {
+    // One more than is added: replacing by nothing is work too.
     HEARTH_RETURN_IF_ERROR(call.budget.Charge(to.size() + 1));
     absl::StrAppend(&out, text.substr(at, next - at), to);
     at = next + from.size();
@@ -255,6 +260,7 @@ absl::StatusOr<Value> Length(const Arguments& call) {
 }
 
 absl::StatusOr<Value> Default(const Arguments& call) {
+  // default(x, true) also replaces what counts as false, such as an empty text.
   const bool falsy = ArgumentOf(call, 2, "boolean").Truthy();
   const bool missing = call.given[0].IsUndefined() || (falsy && !call.given[0].Truthy());
   if (!missing) {
@@ -280,6 +286,7 @@ absl::StatusOr<Value> ToList(const Arguments& call) {
 
 absl::StatusOr<Value> Items(const Arguments& call) {
   const Value& value = call.given[0];
+  // The filter of Jinja does not refuse an undefined value either.
   if (value.IsUndefined()) {
     return Value::OfList({});
   }
@@ -321,6 +328,8 @@ absl::StatusOr<Value> Choose(const Arguments& call) {
   if (call.given.size() > named) {
     HEARTH_ASSIGN_OR_RETURN(const std::string name, StringArgument(call, named));
     test = FindBuiltin(BuiltinKind::kTest, name);
+    // The name of the test is a value, which the parser does not know. So nobody has checked yet
+    // how many arguments the test takes.
     const int arguments = static_cast<int>(call.given.size() - named) - 1;
     if (test == nullptr || arguments < test->least || arguments > test->most) {
       return absl::UnimplementedError(absl::StrCat("test \"", name, "\" is not supported here"));

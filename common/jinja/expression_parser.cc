@@ -79,6 +79,8 @@ absl::Status ExpressionParser::Expect(Token::Kind kind, std::string_view what) {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::Finish(ExpressionPtr expression) const {
+  // The loops of this parser make a deep tree of a + b + c ... without any recursion, but the
+  // evaluation recurses. So the depth of the tree is limited as well as the nesting.
   for (const ExpressionPtr& part : expression->parts) {
     expression->depth = std::max(expression->depth, part == nullptr ? 1 : part->depth + 1);
   }
@@ -103,6 +105,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Parse() {
   while (here().kind == Token::Kind::kName && here().text == "if") {
     ExpressionPtr conditional = New(Kind::kConditional, here().place);
     Skip();
+    // Not Parse: it would take the `else`, which belongs to this conditional.
     HEARTH_ASSIGN_OR_RETURN(ExpressionPtr condition, Or());
     ExpressionPtr otherwise;
     if (TakeName("else")) {
@@ -164,6 +167,7 @@ absl::StatusOr<std::string> ExpressionParser::CompareOperator() {
   if (TakeName("in")) {
     return std::string("in");
   }
+  // `not` by itself begins no comparison. There is a next token, because the last one is an end.
   if (here().kind == Token::Kind::kName && here().text == "not" && tokens_[at_ + 1].text == "in") {
     at_ += 2;
     return std::string("not in");
@@ -180,6 +184,8 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Comparison() {
     if (op.empty()) {
       break;
     }
+    // a < b < c compares neighbours, as in Python: all of them stay in one expression, and b is
+    // evaluated once.
     compare->operators.push_back(std::move(op));
     HEARTH_ASSIGN_OR_RETURN(ExpressionPtr right, Sum());
     compare->parts.push_back(std::move(right));
@@ -262,6 +268,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Primary() {
     }
     case Token::Kind::kFloat: {
       double number = 0;
+      // Not strtod, which reads by the locale.
       std::from_chars(token.text.data(), token.text.data() + token.text.size(), number);
       Skip();
       value->constant = Value::Float(number);
@@ -350,6 +357,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Member(ExpressionPtr base) {
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::Subscript(ExpressionPtr base) {
   ExpressionPtr item = New(Kind::kItem, here().place);
+  // begin, end and step; each may be missing. Without a colon the first is an index.
   std::vector<ExpressionPtr> bounds(3);
   size_t at = 0;
   while (!TakeOperator("]")) {
@@ -421,6 +429,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Call(BuiltinKind kind,
   if (TakeOperator("(")) {
     HEARTH_RETURN_IF_ERROR(ReadArguments(*call));
   } else if (kind == BuiltinKind::kTest && call->builtin->least == 1) {  // x is equalto y
+    // Not a whole expression: an `and` behind it joins the test, not the argument.
     HEARTH_ASSIGN_OR_RETURN(ExpressionPtr argument, Primary());
     HEARTH_ASSIGN_OR_RETURN(argument, Postfix(std::move(argument)));
     call->parts.push_back(std::move(argument));
@@ -442,6 +451,7 @@ absl::Status ExpressionParser::ReadArguments(Expression& call) {
       call.keywords.push_back(token.text);
       at_ += 2;
     } else if (!call.keywords.empty() || token.text == "*" || token.text == "**") {
+      // As in Python, no positional argument follows a named one.
       return Error("an argument of this form is not supported");
     }
     HEARTH_ASSIGN_OR_RETURN(ExpressionPtr argument, Parse());

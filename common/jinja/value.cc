@@ -78,6 +78,8 @@ int Value::depth() const {
 }
 
 absl::Status Value::CheckPart(const Value& part, int* depth) {
+  // Only a namespace can change after it was made. As a part of others it could come to contain
+  // itself, and printing it would never end.
   if (part.Is(Kind::kNamespace)) {
     return absl::InvalidArgumentError("a namespace cannot be part of another value");
   }
@@ -214,6 +216,7 @@ absl::StatusOr<bool> Value::Equals(const Value& other, Budget& budget) const {
       bool same = dict().size() == other.dict().size();
       for (size_t i = 0; same && i < dict().size(); ++i) {
         const auto& [key, value] = dict()[i];
+        // Get compares with one key after the other.
         HEARTH_RETURN_IF_ERROR(budget.Charge(dict().size()));
         HEARTH_ASSIGN_OR_RETURN(same, other.Get(key).Equals(value, budget));
       }
@@ -286,6 +289,7 @@ absl::Status Value::AppendJson(int indent, int level, Budget& budget, std::strin
     };
     out->push_back(is_list ? '[' : '{');
     for (size_t i = 0; i < count; ++i) {
+      // As Python's json.dumps separates them: models were trained on its text.
       const std::string separator = i == 0 ? "" : indent < 0 ? ", " : ",";
       HEARTH_RETURN_IF_ERROR(budget.Charge(static_cast<size_t>(std::max(indent, 0) * level) + 2));
       absl::StrAppend(out, separator, line(level + 1));

@@ -39,8 +39,8 @@ struct CreateJob {
   bool paths_checked = false;
   std::vector<std::string> warnings;
   bool validate_only = false;  // answers with the job as it would be; changes nothing
-  // The spec was not checked, for the request has an answer. Should that be forgotten by now:
-  // UNAVAILABLE, to be sent again.
+  // The spec was not checked, because the request already has an answer. If that answer has been
+  // forgotten, the reply is UNAVAILABLE, and the client sends the request again.
   bool answered = false;
   std::string owner;  // the user who submits it; empty = nobody who is known
   // An operator submits it: evaluate.job must be a job of theirs.

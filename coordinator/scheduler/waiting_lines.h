@@ -65,7 +65,7 @@ class WaitingLines {
     std::set<QueuePlace> places_;
     WaitText text_;                   // the code is empty until a plan has looked at the line
     std::optional<QueuePlace> next_;  // jobs from there on may not say `text_`
-    std::set<QueuePlace> untold_;     // nor do these
+    std::set<QueuePlace> untold_;     // jobs that may not say it either
   };
   using Lines = std::map<Demand, Line>;
 

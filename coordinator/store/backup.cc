@@ -127,7 +127,7 @@ class Backup {
     });
   }
 
-  // A copy that nobody can read back is none.
+  // A copy that cannot be read back is worth nothing.
   absl::Status Verify() {
     HEARTH_ASSIGN_OR_RETURN(const CheckReport check, CheckDataDir(partial_, env_));
     std::vector<std::string> told = check.damage();

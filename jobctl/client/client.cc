@@ -26,7 +26,7 @@
 namespace hearth::jobctl {
 namespace {
 
-// The unary call whose request is a `request`; null: there is none.
+// The unary call whose request is a `request`; null if no call takes it.
 const google::protobuf::MethodDescriptor* MethodOf(const google::protobuf::Descriptor& request) {
   const auto& pool = *google::protobuf::DescriptorPool::generated_pool();
   for (const char* name :

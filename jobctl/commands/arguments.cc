@@ -46,7 +46,7 @@ absl::StatusOr<absl::Time> ParseSince(const std::string& text,
 
 namespace {
 
-// The moment of a local time. kInvalidArgument: there is none, or there are two.
+// The moment of a local time. kInvalidArgument: no such moment exists, or two do.
 absl::StatusOr<absl::Time> MomentOfLocal(absl::CivilSecond local, absl::TimeZone zone) {
   const absl::TimeZone::TimeInfo info = zone.At(local);
   if (info.kind == absl::TimeZone::TimeInfo::UNIQUE) {

@@ -87,6 +87,7 @@ std::string NoOption(const CLI::App& app, const std::string& word) {
   const std::string name(absl::StripPrefix(absl::StripPrefix(typed, "-"), "-"));
   const std::vector<std::string> names = OptionNames(app);
   std::string meant;
+  // A single letter is near to every short name.
   if (name.size() > 1) {
     const std::string_view nearest = spec::NearestName(name, {names.begin(), names.end()});
     meant = nearest.empty() ? "" : absl::StrCat("--", std::string(nearest));
@@ -197,6 +198,7 @@ std::string UsageText(const CLI::App& root,
   }
   const bool unread = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
                       dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  // The other errors of CLI11 say what is wrong.
   if (!unread) {
     return "";
   }

@@ -105,6 +105,7 @@ void CheckWorkerGpu(const v1::Worker& worker, Collector& collector) {
   const v1::DeviceStatus& status = worker.device_status();
   const double limit =
       status.power_limit_watts() > 0 ? status.power_limit_watts() : device.power_limit_watts();
+  // Less than a watt is a rounding of the driver, not a cap.
   if (limit > 0 && limit + 1.0 < device.power_limit_default_watts()) {
     collector.Warn(absl::StrFormat("GPU %d is capped at %.0f W, its default is %.0f W",
                                    device.index(), limit, device.power_limit_default_watts()),
@@ -151,6 +152,7 @@ void CheckWorker(const v1::Worker& worker, const std::string& version, Findings&
       collector.Fail(absl::StrCat("not connected", why),
                      absl::StrCat("start hearth-worker on ", worker.host(),
                                   " again, or look at its log and the network"));
+      // What is checked below was true when the worker was last heard of.
       return;
   }
   if (worker.cordoned()) {
@@ -194,6 +196,7 @@ void CheckGpuMemory(const nvml::GpuInfo& info, const nvml::GpuSample& sample, Co
   const size_t processes = sample.processes.has_value() ? sample.processes->size() : 0;
   const std::string text = absl::StrCat(FormatBytes(free), " of ", FormatBytes(total), " free, ",
                                         processes, processes == 1 ? " process" : " processes");
+  // The driver and idle contexts keep some memory, but far less than half of it.
   if (free < total / 2 && processes == 0) {
     gpu.Warn(text,
              "no listed process uses this memory: it belongs to another container, or to a process "

@@ -158,6 +158,7 @@ absl::StatusOr<JobColumn> JobColumn::Parse(const std::string& path) {
   const std::vector<std::string> parts = absl::StrSplit(path, '.');
   const Descriptor* type = v1::Job::descriptor();
   const Descriptor* spec = v1::JobSpec::descriptor();
+  // `spec.` may be left out. A field of the job comes first, so that its name always means it.
   if (type->FindFieldByName(parts[0]) == nullptr && spec->FindFieldByName(parts[0]) != nullptr) {
     column.fields_.push_back(type->FindFieldByName("spec"));
     type = spec;
@@ -190,6 +191,7 @@ absl::StatusOr<JobColumn> JobColumn::Parse(const std::string& path) {
 Json JobColumn::Value(const v1::Job& job) const {
   const Message* message = &job;
   for (size_t i = 0; i + 1 < fields_.size(); ++i) {
+    // An absent section would be read as its defaults, which nobody has set.
     if (!message->GetReflection()->HasField(*message, fields_[i])) {
       return Json();
     }
@@ -282,6 +284,7 @@ absl::Status SortJobs(const std::string& by, std::vector<v1::Job>& jobs) {
   std::stable_sort(jobs.begin(), jobs.end(), [&](const v1::Job& a, const v1::Job& b) {
     const Json left = column.Value(a);
     const Json right = column.Value(b);
+    // Jobs without a value come last in both directions.
     if (left.is_null() || right.is_null()) {
       return !left.is_null() && right.is_null();
     }

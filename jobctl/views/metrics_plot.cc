@@ -101,6 +101,8 @@ PlotSeries SeriesOf(const StepMetric& metric,
   for (const v1::StepReport& step : steps) {
     const std::optional<double> value = metric.Value(step);
     const std::optional<double> x = axis.x(step, steps.front());
+    // A sparse metric exists at some steps only, and its points are joined. In any other one a
+    // missing value is a gap that the plot shows.
     if (x.has_value() && (value.has_value() || !metric.option().sparse())) {
       series.x.push_back(*x);
       series.y.push_back(value.value_or(std::numeric_limits<double>::quiet_NaN()));
@@ -114,6 +116,7 @@ void Smooth(int points, PlotSeries& series) {
   const auto window = static_cast<size_t>(points);
   double sum = 0.0;
   size_t count = 0;
+  // A gap (NaN) stays out of the running sum, which it would spoil for all later points.
   const auto add = [&](double value, double sign) {
     if (std::isfinite(value)) {
       sum += sign * value;

@@ -103,7 +103,7 @@ int DisplayWidth(std::string_view text);
 // word gets a line of its own); lines after the first are indented by `indent` blanks.
 std::string WrapText(std::string_view text, int width, int indent);
 
-// The width that text for people is fitted to: the terminal's, 0 (any) where stdout is none.
+// The width that text for people is fitted to: the terminal's; 0 (any) if stdout is no terminal.
 int FitColumns();
 
 // Writes all of `text`; control characters except line ends and tabs are escaped, because text from

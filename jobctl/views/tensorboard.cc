@@ -147,6 +147,7 @@ Message SessionStart(const v1::Job& job) {
   Message start;
   spec::ForEachField([&](const std::string& path, const google::protobuf::FieldDescriptor& field) {
     const spec::Place place = spec::FindPlace(job.spec(), path);
+    // A section has no value itself; its fields are visited, too.
     if (spec::HasRows(field) || place.message == nullptr) {
       return;
     }
@@ -182,6 +183,7 @@ std::string HParamsEvent(double time, const std::string& tag, const Message& dat
 }  // namespace
 
 std::string EventRecord(std::string_view data) {
+  // The length has a checksum of its own: a reader must be able to trust it before it reads on.
   const std::string length = Little(data.size(), 8);
   std::string out = length + Little(MaskedSum(length), 4);
   out.append(data);
@@ -226,6 +228,8 @@ std::string StepEvents(const v1::Job& job, const v1::StepReport& step) {
 }
 
 std::string RewindEvent(const v1::Job& job, const v1::Rewind& rewind) {
+  // When a session starts at a step, TensorBoard drops what it had from that step on. These steps
+  // are trained again, and their new values follow.
   return Record(
       Message()
           .Double(event::kWallTime, Seconds(job.create_time()))

@@ -29,7 +29,7 @@ class KeyInput {
 
 // Whether standard output is a terminal; otherwise there are no colours and no redrawing.
 bool IsTerminal();
-// 80 x 24 when standard output is none.
+// 80 x 24 when standard output is not a terminal.
 TerminalSize SizeOfTerminal();
 // Whether the locale's characters are UTF-8.
 bool Utf8Locale();

@@ -23,8 +23,8 @@ struct BlockQuantizeTensor {
 };
 
 // Writes every form that is wanted in one pass over x: tiles of 128 x 128 go through shared memory,
-// both forms, the magnitudes and the counts come from there. NVFP4 in both directions reads 2 and
-// writes 2 * 0.5625 bytes an element (bf16): 3.1 bytes are the floor.
+// and both forms, the magnitudes and the counts are made from there. NVFP4 in both directions reads
+// 2 and writes 2 * 0.5625 bytes an element (bf16): 3.1 bytes are the floor.
 //   tensors: all x of one T, all of one layout
 //   counter: optional, one uint64 on the tensors' device, raised by the number of tensors of which
 //            values were written, by the kernel that writes them

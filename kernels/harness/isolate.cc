@@ -118,7 +118,7 @@ int RunIsolated(const std::vector<OpCase>& cases,
         return kExitNoGpu;
       }
       failed |= !death.empty() || WEXITSTATUS(ending.status) != 0;
-      // Without a case begun there is none to leave out.
+      // If no case had begun, no case can be left out.
       again = !death.empty() && ending.last >= from;
       if (!death.empty()) {
         std::printf("FAIL  %s: process: %s%s\n", op.c_str(), death.c_str(),

@@ -206,7 +206,7 @@ std::string TryOnCpu(const OpCase& op_case, DType storage) {
   return RunOnCpu(op_case, buffers, 1);
 }
 
-// `gpu` is null where there is none: then `why` says so.
+// `gpu` is null on a machine without one: then `why` says so.
 int RunSupport(Gpu* gpu, const std::string& why, const std::vector<OpCase>& cases) {
   std::printf("%-44s %-8s %-8s %-9s %-9s %-9s\n", "case", "cpu f32", "cpu f64", "cuda f32",
               "cuda bf16", "cuda fp8");

@@ -91,7 +91,7 @@ class Corpus {
   absl::Status Inspect(Batch& batch) const;
   void ChooseFrom(Batch& batch);
   bool Take(const Item& item);
-  // If it is none, later items are compared with it too.
+  // If it is not, later items are compared with it too.
   bool IsNearDuplicate(const Item& item);
   std::string Text(const Spot& spot) const;
   void Say(std::string_view phase, const Batch& batch) const;

@@ -32,6 +32,7 @@ absl::StatusOr<std::vector<std::string>> ParseCsvRecord(std::string_view record,
         if (at == record.size() || record[at] != '"') {
           break;
         }
+        // Two quotes inside quotes stand for one.
         field.push_back('"');
         ++at;
       }

@@ -15,6 +15,7 @@ int Lengths::BucketOf(int64_t length) {
     return static_cast<int>(length);
   }
   const int doubling = static_cast<int>(std::bit_width(static_cast<uint64_t>(length))) - 1;  // >= 6
+  // The six highest bits: a 1 and the number of the step.
   const int step = static_cast<int>(length >> (doubling - 5)) - kSteps;
   return kExact + (doubling - 6) * kSteps + step;
 }

@@ -61,6 +61,7 @@ class BpeAdapter : public Tokenizer {
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) override {
     std::vector<int32_t> kept;
     kept.reserve(tokens.size());
+    // The end of a document is no part of its text, as with the other kinds.
     std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(kept),
                  [this](int32_t token) { return token != eos_; });
     return bpe_->Decode(kept);
@@ -162,6 +163,7 @@ absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& 
           env.WriteFileAtomically(absl::StrCat(to, "/", std::string(name)), bytes));
     }
   }
+  // Last, so that the files that it names are there when it is found.
   return env.WriteFileAtomically(absl::StrCat(to, "/", std::string(kTokenizerFileName)),
                                  ToJson(info.tokenizer));
 }

@@ -1,5 +1,6 @@
-// Will a job fit on a GPU, how long will it take, what will it cost: one judgement for jobctl, the
-// API and the trainer. Pure: the job, the GPU's row, its calibration and the question decide.
+// Whether a job fits on a GPU, how long it takes and what it costs: one judgement for jobctl, the
+// API and the trainer. Pure: the result follows from the job, the GPU's row, its calibration and
+// the query.
 #pragma once
 
 #include <cstdint>
@@ -123,7 +124,8 @@ class FeasibilityJudge {
                    std::vector<v1::JobPlan> ended = {});
   ~FeasibilityJudge();
 
-  // A job that does not fit is an answer, no error. kInvalidArgument: CheckQuery, or the job.
+  // A job that does not fit is no error. kInvalidArgument: CheckQuery refuses the query, or the job
+  // itself is invalid.
   absl::StatusOr<Feasibility> Judge(const GpuRow& gpu, const Calibration& calibration);
 
  private:

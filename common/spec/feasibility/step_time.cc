@@ -122,6 +122,7 @@ StepTime TimeOf(const StepWork& work,
       t.unknown = Text(gpu.name, " has no ", MatrixFormatName(product.format),
                        " rate in configs/gpus.yaml");
     }
+    // Before anything is divided by a rate that is 0.
     if (!t.known()) {
       return {.unknown = t.unknown};
     }

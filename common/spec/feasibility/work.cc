@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/optimizer/orthogonal_work.h"
 #include "common/spec/plan/blocks/block.h"
@@ -26,12 +25,6 @@ constexpr double kBf16Bytes = 2;
 
 double Bytes(DType dtype) {
   return DTypeBits(dtype) / 8.0;
-}
-
-// "layers.3.qkv.weight" -> "qkv".
-std::string NameOf(const Parameter& weight, bool head) {
-  const std::vector<std::string> parts = absl::StrSplit(weight.name, '.');
-  return head ? "head" : parts[parts.size() - 2];
 }
 
 class WorkBuilder {
@@ -77,7 +70,7 @@ class WorkBuilder {
     const Parameter& weight =
         (*o_.table)[static_cast<size_t>(FindParameter(*o_.table, site.weight, layer))];
     const MatrixFormat format = o_.precision.Quantises(weight) ? quantised_ : MatrixFormat::kBf16;
-    const std::string name = NameOf(weight, head);
+    const std::string name = LinearName(weight);
     const auto out = static_cast<double>(weight.shape[0]);
     const auto in = static_cast<double>(weight.shape[1]);
     auto rows = static_cast<double>(scope_.tokens);

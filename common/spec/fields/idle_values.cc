@@ -20,7 +20,7 @@ struct Submitted {
   const v1::JobSpec& given;
   const v1::JobSpec& resolved;
   const std::function<bool(const std::string& path)>& is_default;
-  const Recipe* recipe;              // null: there is none of that name
+  const Recipe* recipe;              // null: no recipe has that name
   absl::StatusOr<ModelShape> shape;  // an error: only a folder of the workers has it
 };
 

@@ -121,6 +121,7 @@ void CheckSingle(const Message& message,
     CheckRows(reflection.GetMessage(message, &field), path + '.', check);
   } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
     const std::string value = reflection.GetString(message, &field);
+    // An empty text says no more than a missing one.
     if (row.required() && value.empty()) {
       check.Add(path, "required");
     } else {
@@ -191,6 +192,8 @@ void Fill(const v1::JobSpec& job_spec, Message& message) {
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
     const v1::FieldRow& row = RowOf(field);
+    // `message` lies in `job_spec`, so the condition sees the defaults of the fields before this
+    // one. A condition that cannot be judged gives no default.
     if (!row.default_when().empty() && Evaluate(row.default_when(), job_spec) != Truth::kYes) {
       continue;
     }
@@ -228,6 +231,7 @@ const v1::FieldRow& RowOf(const FieldDescriptor& field) {
 }
 
 bool HasRows(const FieldDescriptor& field) {
+  // Messages of other packages, such as Duration, are single values.
   return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated() &&
          field.message_type()->file()->package() == v1::JobSpec::descriptor()->file()->package();
 }

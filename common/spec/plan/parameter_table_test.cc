@@ -265,6 +265,17 @@ TEST(FindParameterTest, SlotLayerBias_FindsTheTensorOrSaysNo) {
   EXPECT_EQ(FindParameter(table, Slot::kAttnOut, 5, true), -1);
 }
 
+TEST(LinearNameTest, Weights_AreNamedWithoutTheirLayer) {
+  for (const bool tied : {false, true}) {
+    v1::ModelSpec model;
+    model.set_preset("qwen3-0.6b");
+    model.set_tied(tied);
+    const auto table = BuildParameterTable(ShapeOf(model));
+    EXPECT_EQ(LinearName(Get(table, "layers.3.qkv.weight")), "qkv");
+    EXPECT_EQ(LinearName(table[static_cast<size_t>(FindHead(table))]), "head");
+  }
+}
+
 TEST(OptimizersTest, AllRows_HaveANameAndStatesOfDifferentNamesForEachParameter) {
   std::set<std::string_view> rows;
   for (const OptimizerRow& row : Optimizers()) {

@@ -1,6 +1,6 @@
 // Typed handles of the buffers of a training plan. The code that plans a buffer fills its handle;
-// the code that binds the engine reads it. A buffer's name is for people only. A handle of none:
-// this run has no such buffer.
+// the code that binds the engine reads it. A buffer's name is for people only. An empty
+// handle means that this run has no such buffer.
 #pragma once
 
 #include <cstdint>

@@ -171,12 +171,15 @@ void SwitchOff(const v1::BlockTechniques& techniques, Operand& operand) {
   };
   if (techniques.has_hadamard() && !techniques.hadamard()) {
     operand.hadamard = 0;
+    // MS-EDEN is unbiased only behind the rotation, so it goes with it.
     replace(Rounding::kEden);
   }
   if (techniques.has_stochastic_rounding() && !techniques.stochastic_rounding()) {
     replace(Rounding::kStochastic);
   }
   if (techniques.has_square_weights() && !techniques.square_weights() && operand.square) {
+    // A block of one row has other elements in the transpose: without squares, backward cannot use
+    // the copy that forward made.
     operand.square = false;
     operand.source = Source::kHighPrecision;
   }
@@ -203,6 +206,7 @@ class Variants {
       return row;
     }
     absl::MutexLock lock(&mu_);
+    // Callers keep references: a list never moves its elements, and nothing is removed.
     const auto found = std::find_if(made_.begin(), made_.end(), same);
     return found != made_.end() ? *found : made_.emplace_back(recipe);
   }

@@ -47,7 +47,7 @@ class GangRow {
   void Stop(v1::ControlBit bit, const std::string& code, const std::string& reason);
   // The same reason, whatever else is known of a stop.
   void SayWhy(const std::string& code, const std::string& reason);
-  // SIGKILL is asked for. `why` is the reason if there is none yet.
+  // SIGKILL is asked for. `why` becomes the reason if the row has none yet.
   void Kill(const std::string& why);
   // The stop ends in FAILED, or no longer does.
   void EndInFailure(bool fail) { row_.mutable_stop()->set_fail(fail); }

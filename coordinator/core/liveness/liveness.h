@@ -85,7 +85,7 @@ class Liveness {
   enum class Cause { kGone, kCutOff, kUnclear };
   // What keeps this worker, whose patience has run out, silent.
   Cause CauseOf(const WorkerState& worker, const WorkerMap& workers, absl::Duration now) const;
-  // A loss may be part of a silence that others join; a worker that dials in is none.
+  // A loss may be part of a silence that others join; a worker that dials in is not lost.
   void NoteLoss(const WorkerState& worker, absl::Duration now);
   void NoteReturn(const std::string& worker_id, absl::Duration now);
 

@@ -64,7 +64,7 @@ class Inspector {
   // what the worker says.
   int64_t Write(uint64_t connection_id, v1::WriteText request, Piece piece)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Nobody waits for that text any more.
+  // Nobody waits for this text now, so the worker is told to stop.
   void StopWriting(uint64_t connection_id, int64_t id) ABSL_LOCKS_EXCLUDED(mu_);
 
   // The answer to question `id`; one that nobody waits for is dropped.
@@ -75,7 +75,7 @@ class Inspector {
   void Expire() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What to do with an answer, or with why there is none.
+  // Called with the answer, or with the reason why it did not come.
   using Answered = std::function<void(absl::StatusOr<v1::AgentMessage>)>;
   struct Pending {
     uint64_t connection_id = 0;

@@ -14,7 +14,7 @@ struct Call {
   v1::CallRow row;
 };
 
-// The call whose request is a message of this type; null: there is none. Thread-safe.
+// The call whose request is a message of this type; null if no call takes it. Thread-safe.
 const Call* FindCall(const google::protobuf::Descriptor* request);
 
 // "" if each call of hearth.v1 has a role and a request type of its own, else what is wrong.

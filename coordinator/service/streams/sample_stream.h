@@ -44,7 +44,7 @@ class SampleReactor : public StreamReactor<v1::SampleCheckpointResponse> {
   void Find();
   void Found(absl::StatusOr<v1::Checkpoint> checkpoint, const Core::IdleReaders& workers)
       ABSL_LOCKS_EXCLUDED(text_mu_);
-  // The first of them that writes no other text; else why there is none.
+  // The first of them that writes no other text; else an error that says why none can.
   absl::Status Choose(const v1::Checkpoint& checkpoint, const Core::IdleReaders& workers);
   void Arrived(absl::StatusOr<v1::WrittenText> piece) ABSL_LOCKS_EXCLUDED(text_mu_);
 

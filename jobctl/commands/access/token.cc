@@ -72,6 +72,7 @@ absl::StatusOr<int> Create(Context& context, const Options& options) {
     request.mutable_expires_in()->set_nanos(static_cast<int32_t>(
         absl::ToInt64Nanoseconds(expires - absl::Seconds(absl::ToInt64Seconds(expires)))));
   }
+  // Before the token is made: its secret is sent once, and must find a place.
   if (!options.output_file.empty()) {
     HEARTH_RETURN_IF_ERROR(CheckOutputFile(options.output_file));
   }
@@ -87,6 +88,7 @@ absl::StatusOr<int> Create(Context& context, const Options& options) {
                                             "it: jobctl token revoke ",
                                             token.name(), ")"));
     }
+    // The file has it; what is printed below may end in a log.
     response.clear_secret();
   }
   HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintMessage(context.format, response));

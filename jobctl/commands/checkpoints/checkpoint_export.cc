@@ -155,6 +155,7 @@ absl::StatusOr<int> CheckpointExport(Context& context, CheckpointExportOptions& 
       const LocalModel model,
       LocalModel::Find(context, options.source, options.step, options.options.out,
                        /*state=*/options.options.weights == weights::WeightChoice::kEma));
+  // The name of a job says more than that of the folder that its checkpoint was copied to.
   if (options.options.name.empty() && !std::filesystem::is_directory(options.source)) {
     options.options.name = options.source;
   }

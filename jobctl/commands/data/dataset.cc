@@ -46,6 +46,7 @@ class ProgressLine {
       phase_ = progress.phase;
       began_ = now;
     }
+    // Often enough for eyes, and little for a slow terminal.
     if (now - shown_ < absl::Milliseconds(200)) {
       return;
     }
@@ -86,6 +87,7 @@ absl::StatusOr<int> Build(Context& context, Options& options) {
     }
   }
   const absl::StatusOr<dataset::BuildReport> report = dataset::Build(options.build_options);
+  // First, or an error would stand behind the rest of that line.
   line.Clear();
   HEARTH_RETURN_IF_ERROR(report.status());
   WriteOut(absl::StrCat(dataset::ToText(*report), "\n"));

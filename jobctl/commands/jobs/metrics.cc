@@ -102,6 +102,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     HEARTH_RETURN_IF_ERROR(client->Call<v1::Job>(get).status());
   }
   const absl::Status status = options.follow ? RetryStream(once) : once([] {});
+  // Ctrl-C is the usual end of --follow: what came until then is shown.
   if (!status.ok() && !Interrupted()) {
     return status;
   }

@@ -124,11 +124,14 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(options.timeout, "--timeout"));
   HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.assignments));
   HEARTH_RETURN_IF_ERROR(TakeStart(options, spec));
+  // Before a client is made: this works without a coordinator.
   if (options.dry_run == "client") {
     return DryRunClient(std::move(spec));
   }
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   if (!context.quiet) {
+    // It completes a copy. The coordinator gets the spec as the file has it, and fills in defaults
+    // itself.
     SayWhatItTakes(*client, context, spec);
   }
   v1::CreateJobRequest request;

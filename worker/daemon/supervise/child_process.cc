@@ -57,7 +57,7 @@ void SetNonBlocking(const Fd& fd) {
 
 // What a trainer inherits of its worker's environment: what the system, compilers' runtimes and
 // the libraries of training read. Whatever else a service manager or a shell holds, tokens of
-// other programs for example, is none of its business. A name that ends in _ stands for all that
+// other programs for example, does not concern it. A name that ends in _ stands for all that
 // begin so.
 constexpr std::string_view kInherited[] = {
     "PATH",          "HOME",         "USER",      "LOGNAME", "LANG",           "LANGUAGE",

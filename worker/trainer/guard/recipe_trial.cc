@@ -24,7 +24,7 @@ std::optional<double> Training(const v1::PrecisionTrialRun& run) {
   return run.has_training_loss() ? std::optional<double>(run.training_loss()) : std::nullopt;
 }
 
-// The loss that counts; empty: there is none, or it is no number.
+// The loss that counts; empty if it was not measured or is no number.
 std::optional<double> Loss(const v1::PrecisionTrialRun& run, bool held_out) {
   const std::optional<double> loss = held_out ? HeldOut(run) : Training(run);
   return loss.has_value() && std::isfinite(*loss) ? loss : std::nullopt;

@@ -41,7 +41,7 @@ class Trial {
   // The recipe to be run; empty once one is chosen.
   const std::string& next() const { return next_; }
   bool decided() const { return next_.empty(); }
-  // The next one's run; its gap and, where there is none, its problem are filled in here.
+  // The next one's run; its gap, or the problem if it has no gap, is filled in here.
   // kOutOfRange: BF16's own run has no loss, there is nothing to compare with.
   absl::Status Add(v1::PrecisionTrialRun run);
 

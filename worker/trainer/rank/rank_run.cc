@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "worker/trainer/rank/rank.h"
-#include "worker/trainer/rank/step_report.h"
+#include "worker/trainer/rank/report_parts.h"
 
 namespace hearth::trainer {
 namespace {

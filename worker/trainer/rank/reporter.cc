@@ -12,7 +12,7 @@
 #include "kernels/cuda/device.h"
 #include "worker/trainer/rank/checkpoint/state.h"
 #include "worker/trainer/rank/open_loader.h"
-#include "worker/trainer/rank/step_report.h"
+#include "worker/trainer/rank/report_parts.h"
 
 namespace hearth::trainer {
 

@@ -85,7 +85,7 @@ TEST_F(ReporterTest, Progress_IsSentOnceASecond) {
   EXPECT_EQ(one_->link.steps.size(), 3U) << "each step is reported all the same";
 }
 
-// Each decision is told once: in the next report, or with the exit if there is none.
+// Each decision is told once: in the next report, or with the exit if no report follows.
 TEST_F(ReporterTest, Decisions_AreToldOnce) {
   Open(0);
   std::vector<Decision> decisions = OneDecision(1);

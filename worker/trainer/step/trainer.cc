@@ -164,7 +164,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   flight.result.counted = Counts(step);
   // Leaves out the newest lag() steps, in flight or not: a replay must judge alike.
   flight.limits = guard_.Limits(lag() - in_flight_);
-  // What was asked in steps that a refusal dropped is asked again.
+  // A request made in a step that was refused and dropped is made again.
   const ControlRequests again = std::exchange(again_, ControlRequests{});
   flight.asked = {asked.save || again.save, asked.pause || again.pause, asked.stop || again.stop};
   flight.follows = in_flight_ > 0;

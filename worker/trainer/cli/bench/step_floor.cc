@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "worker/trainer/cli/bench/kernel_meter.h"
 #include "worker/trainer/precision/numerics.h"
@@ -80,7 +79,7 @@ std::vector<FloorLinear> FloorLinears(const std::vector<spec::Parameter>& table)
   for (size_t i = 0; i < table.size(); ++i) {
     const spec::Parameter& weight = table[i];
     if (i == head) {
-      linears.push_back({"head", &weight, 1, true});
+      linears.push_back({spec::LinearName(weight), &weight, 1, true});
       continue;
     }
     if (weight.matrices.empty()) {
@@ -93,9 +92,7 @@ std::vector<FloorLinear> FloorLinears(const std::vector<spec::Parameter>& table)
       ++same->calls;
       continue;
     }
-    // "layers.3.qkv.weight"
-    const std::vector<std::string> parts = absl::StrSplit(weight.name, '.');
-    linears.push_back({parts[parts.size() - 2], &weight, 1, false});
+    linears.push_back({spec::LinearName(weight), &weight, 1, false});
   }
   return linears;
 }

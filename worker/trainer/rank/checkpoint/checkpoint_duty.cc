@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "worker/trainer/rank/step_report.h"
+#include "worker/trainer/rank/report_parts.h"
 
 namespace hearth::trainer {
 

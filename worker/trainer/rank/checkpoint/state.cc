@@ -101,7 +101,7 @@ nlohmann::json LadderJson(const LadderState& state) {
             counts.remedies(), counts.fallbacks()}}};
 }
 
-// Numbers of an array; false: it is none, or holds something else.
+// Numbers of an array; false if it is no array, or holds something else.
 template <typename T>
 bool ReadNumbers(const nlohmann::json& json, std::vector<T>& out) {
   if (!json.is_array()) {

@@ -21,7 +21,7 @@
 #include "worker/trainer/rank/controls.h"
 #include "worker/trainer/rank/evaluation/folder_evaluation.h"
 #include "worker/trainer/rank/rank_context.h"
-#include "worker/trainer/rank/step_report.h"
+#include "worker/trainer/rank/report_parts.h"
 
 namespace hearth::trainer {
 namespace {

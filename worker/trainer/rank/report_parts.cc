@@ -1,4 +1,4 @@
-#include "worker/trainer/rank/step_report.h"
+#include "worker/trainer/rank/report_parts.h"
 
 #include <unistd.h>
 
