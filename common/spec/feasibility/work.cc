@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/spec/model/linear_name.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/optimizer/orthogonal_work.h"
 #include "common/spec/plan/blocks/block.h"

@@ -2,8 +2,6 @@
 
 #include <cstddef>
 
-#include "absl/strings/str_split.h"
-
 namespace hearth::spec {
 namespace {
 
@@ -33,14 +31,6 @@ int64_t Parameter::elements() const {
 
 int64_t Parameter::logical_elements() const {
   return logical_rows * Cols(*this);
-}
-
-std::string LinearName(const Parameter& weight) {
-  if (weight.roles.head) {
-    return "head";
-  }
-  const std::vector<std::string> parts = absl::StrSplit(weight.name, '.');
-  return parts.size() < 2 ? weight.name : parts[parts.size() - 2];
 }
 
 int FindParameter(const std::vector<Parameter>& table, Slot slot, int layer, bool is_bias) {

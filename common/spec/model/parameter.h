@@ -118,10 +118,6 @@ struct Parameter {
   int64_t logical_elements() const;
 };
 
-// The name of a linear layer's weight without its layer: "head" for the output projection, tied or
-// not, else the part before ".weight": "qkv" of "layers.3.qkv.weight".
-std::string LinearName(const Parameter& weight);
-
 // Index of a tensor in the table, -1 when the model has none.
 int FindParameter(const std::vector<Parameter>& table, Slot slot, int layer, bool is_bias = false);
 

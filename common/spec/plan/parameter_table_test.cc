@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "common/spec/model/linear_name.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/resolve/resolve.h"

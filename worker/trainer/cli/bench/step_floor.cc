@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/status_macros.h"
+#include "common/spec/model/linear_name.h"
 #include "worker/trainer/cli/bench/kernel_meter.h"
 #include "worker/trainer/precision/numerics.h"
 
