@@ -218,20 +218,25 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Product() {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::Unary() {
-  const Place place = here().place;
-  if (TakeOperator("-")) {
-    ExpressionPtr negative = New(Kind::kNegative, place);
-    HEARTH_ASSIGN_OR_RETURN(ExpressionPtr value, Deeper(&ExpressionParser::Unary));
-    negative->parts.push_back(std::move(value));
-    return Finish(std::move(negative));
-  }
-  HEARTH_ASSIGN_OR_RETURN(ExpressionPtr value, Primary());
-  HEARTH_ASSIGN_OR_RETURN(value, Postfix(std::move(value)));
+  // As in Jinja, filters and tests see the value with its sign: -1|abs is 1.
+  HEARTH_ASSIGN_OR_RETURN(ExpressionPtr value, Signed());
   HEARTH_ASSIGN_OR_RETURN(value, Filters(std::move(value)));
   if (here().kind == Token::Kind::kOperator && here().text == "**") {
     return Refusal(name_, here().place, "** is not supported");
   }
   return value;
+}
+
+absl::StatusOr<ExpressionPtr> ExpressionParser::Signed() {
+  const Place place = here().place;
+  if (TakeOperator("-")) {
+    ExpressionPtr negative = New(Kind::kNegative, place);
+    HEARTH_ASSIGN_OR_RETURN(ExpressionPtr value, Deeper(&ExpressionParser::Signed));
+    negative->parts.push_back(std::move(value));
+    return Finish(std::move(negative));
+  }
+  HEARTH_ASSIGN_OR_RETURN(ExpressionPtr value, Primary());
+  return Postfix(std::move(value));
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::Primary() {

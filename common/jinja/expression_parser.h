@@ -39,6 +39,7 @@ class ExpressionParser {
   absl::StatusOr<ExpressionPtr> Concat();
   absl::StatusOr<ExpressionPtr> Product();
   absl::StatusOr<ExpressionPtr> Unary();
+  absl::StatusOr<ExpressionPtr> Signed();
   absl::StatusOr<ExpressionPtr> Primary();
   absl::StatusOr<ExpressionPtr> Parenthesis(const Token& open);
   absl::StatusOr<ExpressionPtr> DictLiteral(const Token& open);

@@ -32,6 +32,7 @@ TEST(TemplateTest, Render_Expressions_MeanWhatTheyMeanInPython) {
       {"{{ name[1] }}{{ name[-1:] }}{{ name[::-1] }}", "\u00e9ee\u00e9n"},
       {"{{ number + 1 * 2 }} {{ (number + 1) * 2 }}", "9 16"},
       {"{{ -number // 2 }} {{ -number % 3 }} {{ number / 2 }}", "-4 2 3.5"},
+      {"{{ -number | string | length }} {{ -number is odd }} {{ - -number | string }}", "2 True 7"},
       {"{{ 1 ~ 'a' ~ none }}", "1aNone"},
       {"{{ not name == 'x' and number > 3 }}", "True"},
       {"{{ 'a' in 'cab' }} {{ 'z' not in ['a'] }} {{ 'a' in list[0] }}", "True True True"},
