@@ -25,9 +25,9 @@ def stiff(lines: List[str], page: bool) -> Iterator[Tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         for match in STIFF_WORDS.finditer(line):
             yield number, f"say '{match.group(0)}' in plainer words"
-        if INVERTED.search(line):
+        if "Should " in line and INVERTED.search(line):
             yield number, "say 'If ...', not 'Should ...'"
-        if FOR_BECAUSE.search(line):
+        if " for " in line and FOR_BECAUSE.search(line):
             yield number, "say 'because', not 'for'"
         start = None if page and line.startswith("#") else STIFF_START.search(line)
         if start:

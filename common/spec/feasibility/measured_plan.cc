@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kWarmUpSteps = 10;
 constexpr int32_t kMostMicroBatch = 1 << 20;  // what a worker says is not believed beyond
 
-// The one kind of GPU that all ranks run on. kNotFound: the ranks have no such kind, and why.
+// The one kind of GPU that all ranks run on. kNotFound: why they have none that a plan knows.
 absl::StatusOr<const GpuRow*> GpuOf(const v1::JobDevices& devices) {
   for (const v1::DeviceGroup& group : devices.groups()) {
     if (group.host() != devices.groups(0).host()) {
