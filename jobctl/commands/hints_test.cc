@@ -169,9 +169,9 @@ TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
             "resources.workers=VALUE?\n");
   EXPECT_EQ(Said("list --qqqqqq"),
             "error: jobctl list has no option --qqqqqq; jobctl list --help lists them\n");
-  EXPECT_EQ(Said("describe a b c"),
-            "error: jobctl describe does not take \"b\"\n"
-            "error: jobctl describe does not take \"c\"\n");
+  EXPECT_EQ(Said("report a b c"),
+            "error: jobctl report does not take \"b\"\n"
+            "error: jobctl report does not take \"c\"\n");
   EXPECT_EQ(Said("pause a b c"), "taken");
   EXPECT_EQ(Said("submit job.yaml --watch"), "taken");
   // Other errors are CLI11's to explain.
