@@ -34,7 +34,7 @@ function linesOf(rows, runs, view) {
 
 // Lines over the axis; null values are holes. Redrawn whole: the curve of a rewound job is simply the new one.
 function drawChart(figure, title, lines, view) {
-  const [width, height, left, right, top, bottom] = [380, 170, 56, 8, 8, 20];
+  const [width, height, left, right, top, bottom] = [380, 170, 64, 8, 8, 20];
   const axis = kAxes[view.axis];
   const write = kUnits[lines[0].row.unit] || number;
   const say = (line, i) => line.name + write(line.y[i]);
