@@ -2,11 +2,23 @@
 
 #include <algorithm>
 
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/spec/plan/plan_inputs.h"
 
 namespace hearth::trainer {
+namespace {
+
+// A later start may have a GPU with more memory, or with more of it free. A machine has what it has.
+v1::ExitReason BlameForMemory(const AgreementParts& parts, const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && absl::StartsWith(parts.task->device(), "cuda")
+             ? v1::EXIT_REASON_DEVICE
+             : v1::EXIT_REASON_BAD_SPEC;
+}
+
+}  // namespace
 
 absl::StatusOr<int32_t> AgreeOnShards(const AgreementParts& parts, v1::ExitReason& blame) {
   blame = v1::EXIT_REASON_BAD_SPEC;
@@ -42,11 +54,13 @@ absl::StatusOr<int64_t> AgreeOnMicroBatch(const AgreementParts& parts,
     if (keep) {
       break;
     }
-    HEARTH_ASSIGN_OR_RETURN(
-        const int64_t of_form,
-        spec::ResolveMicroBatch(form, parts.task->world_size(), parts.task->threads(),
-                                parts.plan_bytes, shards));
-    micro_batch = micro_batch == 0 ? of_form : std::min(micro_batch, of_form);
+    const absl::StatusOr<int64_t> of_form = spec::ResolveMicroBatch(
+        form, parts.task->world_size(), parts.task->threads(), parts.plan_bytes, shards);
+    if (!of_form.ok()) {
+      blame = BlameForMemory(parts, of_form.status());
+      return of_form.status();
+    }
+    micro_batch = micro_batch == 0 ? *of_form : std::min(micro_batch, *of_form);
   }
   // The smallest of all ranks, as the largest of the complements.
   uint64_t complement = ~static_cast<uint64_t>(micro_batch);

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/spec/plan/plan_inputs.h"
@@ -63,7 +65,8 @@ class AgreementTest : public testing::Test {
                                     const LoadedCheckpoint* resumed,
                                     const Function& function) const {
     return OnBoth([&](int rank, Collective& comm) {
-      const v1::Task task = MakeTask(spec_, "", rank, kRanks);
+      v1::Task task = MakeTask(spec_, "", rank, kRanks);
+      task.set_device(device_);
       const AgreementParts parts = {
           {spec_}, &task, &comm, bytes[static_cast<size_t>(rank)], resumed};
       Outcome outcome;
@@ -87,6 +90,7 @@ class AgreementTest : public testing::Test {
 
   TempDir data_;
   v1::JobSpec spec_;
+  std::string device_ = "cpu";
 };
 
 // The global batch of 8 sequences is 4 a rank.
@@ -126,13 +130,17 @@ TEST_F(AgreementTest, Shards_AreWhatTheRankWithTheLeastMemoryNeeds) {
   EXPECT_EQ(shards({whole - 1, whole}), kRanks);
 }
 
-TEST_F(AgreementTest, AJobThatFitsNoRank_IsBlamedOnTheSpec) {
-  const auto outcomes = Agree({1, 1}, nullptr, [](const auto& parts, v1::ExitReason& blame) {
-    return AgreeOnMicroBatch(parts, 1, blame);
-  });
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
-    EXPECT_EQ(outcome.blame, v1::EXIT_REASON_BAD_SPEC);
+TEST_F(AgreementTest, AJobThatFitsNoRank_IsBlamedOnTheSpecOrOnTheGpuOfThisStart) {
+  for (const auto& [device, blame] :
+       {std::pair("cpu", v1::EXIT_REASON_BAD_SPEC), std::pair("cuda:0", v1::EXIT_REASON_DEVICE)}) {
+    device_ = device;
+    const auto outcomes = Agree({1, 1}, nullptr, [](const auto& parts, v1::ExitReason& blamed) {
+      return AgreeOnMicroBatch(parts, 1, blamed);
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
+      EXPECT_EQ(outcome.blame, blame) << device;
+    }
   }
 }
 

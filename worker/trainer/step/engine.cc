@@ -90,7 +90,7 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   const std::string message =
       absl::StrCat(options_.micro_batch_name, " ", options_.micro_batch, " needs ",
                    FormatBytes(needed), on_gpu() ? " of GPU memory, " : " of memory, ", has, fits);
-  // Another GPU, to which the job may go next, may have more memory than this one.
+  // The next start may be on a GPU with more memory than this one.
   return beyond_device && (!on_gpu() || options_.too_large_is_bad_spec)
              ? absl::InvalidArgumentError(message)
              : absl::ResourceExhaustedError(message);
