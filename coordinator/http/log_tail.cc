@@ -49,10 +49,12 @@ class Newest {
 absl::StatusOr<LogTail> ReadLogTail(const SegmentLog& log, const LogQuery& query) {
   const SegmentLog::Position committed = log.committed();
   SegmentLog::ReadState state;
-  state.next = std::max(query.after, committed.end - kLogLookBack) + 1;
+  // A client may ask for more than there will ever be.
+  const int64_t after = std::min(query.after, committed.end);
+  state.next = std::max(after, committed.end - kLogLookBack) + 1;
   LogTail tail;
   tail.cursor = query.after;
-  tail.more = state.next > std::max(query.after + 1, int64_t{1});
+  tail.more = state.next > std::max(after + 1, int64_t{1});
   Newest newest(query.tail);
   while (true) {
     HEARTH_ASSIGN_OR_RETURN(const SegmentLog::ReadResult read, log.Read(state, kReadBytes));

@@ -1,5 +1,6 @@
 #include "coordinator/http/log_tail.h"
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -67,6 +68,9 @@ TEST_F(LogTailTest, After_GivesOnlyWhatIsNew_AndMovesOverUnwantedLines) {
   Put(0, "c");
   EXPECT_THAT(Texts(Read({.after = first.cursor, .rank = 0})), ElementsAre("c"));
   EXPECT_EQ(Read({.after = 3}).cursor, 3);
+  const LogTail beyond = Read({.after = std::numeric_limits<int64_t>::max()});
+  EXPECT_THAT(Texts(beyond), ElementsAre());
+  EXPECT_FALSE(beyond.more);
 }
 
 TEST_F(LogTailTest, RareRank_IsLookedForOnlySoFarBack) {

@@ -246,7 +246,7 @@ metrics::HttpResponse Evaluations(const View& view, const std::string& job_id) {
   AddFoundByOthers(view, job_id, found);
   std::stable_sort(found.begin(), found.end(),
                    [](const Found& a, const Found& b) { return a.step > b.step; });
-  const bool more = found.size() > kMaxApiEvents;
+  const bool more = found.size() > kMaxApiEvents || changes.compacted;
   found.resize(std::min(found.size(), kMaxApiEvents));
   Json list = Json::array();
   for (const Found& each : found) {

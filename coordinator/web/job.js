@@ -143,6 +143,10 @@ async function showLog(job) {
   }
   const answer = await get(`jobs/${encodeURIComponent(job.job_id)}/logs?${question}&after=${shownLog.cursor}`);
   const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
+  // Lines between those shown and these are left out.
+  if (answer.more && shownLog.cursor > 0) {
+    box.replaceChildren();
+  }
   box.append(...answer.lines.map(logLine));
   while (box.children.length > lines) {
     box.firstElementChild.remove();
