@@ -86,11 +86,14 @@ class Waiting {
     if (over_) {
       return;  // the stream was cancelled
     }
-    each.status = status;
+    // The stream ends well when the job is deleted.
+    each.status = status.ok() && !Rests(each.job.state())
+                      ? absl::NotFoundError(absl::StrCat("job ", request.job_id(), " was deleted"))
+                      : status;
     each.known = true;
     --under_way_;
-    broken_ = broken_ || !status.ok();
-    if (status.ok()) {
+    broken_ = broken_ || !each.status.ok();
+    if (each.status.ok()) {
       WriteErr(absl::StrCat("job/", each.job.job_id(), " ", StateName(each.job.state()),
                             each.job.reason().empty() ? "" : ": ", each.job.reason(), "\n"));
     }

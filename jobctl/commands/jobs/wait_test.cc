@@ -26,7 +26,7 @@ class StatesClient : public UnaryClient {
     v1::WatchJobResponse response;
     response.mutable_job()->set_job_id(request.job_id());
     response.mutable_job()->set_state(found->second);
-    if (!sink(response)) {
+    if (!sink(response) || request.job_id() == "deleted") {
       return absl::OkStatus();
     }
     cancelled_.WaitForNotification();
@@ -46,11 +46,9 @@ class StatesClient : public UnaryClient {
 absl::StatusOr<int> Wait(const std::vector<std::string>& jobs,
                          absl::Duration timeout = absl::ZeroDuration()) {
   StatesClient client;
-  client.states = {{"good", v1::JOB_STATE_SUCCEEDED},
-                   {"paused", v1::JOB_STATE_PAUSED},
-                   {"bad", v1::JOB_STATE_FAILED},
-                   {"stopped", v1::JOB_STATE_CANCELLED},
-                   {"endless", v1::JOB_STATE_RUNNING}};
+  client.states = {{"good", v1::JOB_STATE_SUCCEEDED}, {"paused", v1::JOB_STATE_PAUSED},
+                   {"bad", v1::JOB_STATE_FAILED},     {"stopped", v1::JOB_STATE_CANCELLED},
+                   {"deleted", v1::JOB_STATE_QUEUED}, {"endless", v1::JOB_STATE_RUNNING}};
   return WaitForJobs(client, jobs, timeout);
 }
 
@@ -72,6 +70,7 @@ TEST(WaitForJobs, Several_TheWorstEndIsTheCode) {
 
 TEST(WaitForJobs, AnUnknownJob_EndsTheWaitForTheOthers) {
   EXPECT_EQ(*Wait({"endless", "none", "good"}), kExitNotFound);
+  EXPECT_EQ(*Wait({"endless", "deleted", "good"}), kExitNotFound) << "while it waited";
 }
 
 }  // namespace
