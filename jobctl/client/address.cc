@@ -33,7 +33,7 @@ std::string CleanAddresses(std::string_view addresses) {
   return absl::StrJoin(cleaned, ",");
 }
 
-std::string WhenUnreachable(std::string_view address) {
+std::string WhenUnreachable(std::string_view address, std::string_view error) {
   const size_t colon = address.rfind(':');
   const std::string host(address.substr(0, colon));
   const std::string port(colon == std::string_view::npos ? "" : address.substr(colon + 1));
@@ -41,6 +41,13 @@ std::string WhenUnreachable(std::string_view address) {
   if (port == absl::StrCat(kWebPort)) {
     return absl::StrCat(kWebPort, " is the web port; gRPC is ", rpc::kDefaultPort,
                         ": --coordinator ", host, ":", rpc::kDefaultPort);
+  }
+  // Two things that gRPC says of a server that speaks HTTP/1.
+  if (error.find("http1.x") != std::string_view::npos ||
+      error.find("Failed parsing HTTP/2") != std::string_view::npos) {
+    return absl::StrCat(port,
+                        " answers, but not as gRPC; it may be the web port of a coordinator, ",
+                        "whose gRPC port is ", rpc::kDefaultPort, " by default");
   }
   return IsThisMachine(host)
              ? "scripts/start-node.sh starts one with workers, hearth-coordinator --data-dir DIR "

@@ -20,15 +20,19 @@ TEST(Address, WhatBelongsToABrowser_IsLeftOut) {
 }
 
 TEST(Address, TheWebPort_IsRecognised) {
-  EXPECT_EQ(WhenUnreachable("node1:7071"),
+  EXPECT_EQ(WhenUnreachable("node1:7071", ""),
             "7071 is the web port; gRPC is 7070: --coordinator node1:7070");
+  EXPECT_THAT(WhenUnreachable("127.0.0.1:17471", "Trying to connect an http1.x server"),
+              HasSubstr("17471 answers, but not as gRPC; it may be the web port"));
+  EXPECT_EQ(WhenUnreachable("127.0.0.1:17471", "UNAVAILABLE: Failed parsing HTTP/2"),
+            WhenUnreachable("127.0.0.1:17471", "Trying to connect an http1.x server"));
 }
 
 TEST(Address, SaysHowACoordinatorIsStarted) {
-  EXPECT_EQ(WhenUnreachable("127.0.0.1:7070"),
+  EXPECT_EQ(WhenUnreachable("127.0.0.1:7070", "connection refused"),
             "scripts/start-node.sh starts one with workers, hearth-coordinator --data-dir DIR one "
             "without workers; --coordinator or HEARTH_COORDINATOR names another");
-  EXPECT_THAT(WhenUnreachable("node1:9000"),
+  EXPECT_THAT(WhenUnreachable("node1:9000", ""),
               HasSubstr("on node1 hearth-coordinator must run with --listen node1:9000;"));
 }
 

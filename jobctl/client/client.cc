@@ -141,8 +141,9 @@ class GrpcClient : public Client {
     const absl::Status error = rpc::FromGrpc(status);
     // With a reason it is the coordinator's own word, about a worker.
     if (error.code() == absl::StatusCode::kUnavailable && rpc::ErrorReason(error).empty()) {
+      const std::string grpc_text(error.message());
       return Annotate(error, absl::StrCat("cannot reach the coordinator at ", address_, " (",
-                                          WhenUnreachable(address_), ")"));
+                                          WhenUnreachable(address_, grpc_text), ")"));
     }
     if (error.code() == absl::StatusCode::kUnauthenticated) {
       return RefusedCaller(credentials_.token.empty() ? Annotate(error, WithoutToken(address_))
@@ -240,7 +241,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& op
   }
   return absl::UnavailableError(
       absl::StrCat("none of the coordinators answers: ", options.coordinators, " (",
-                   WhenUnreachable(list.addresses().front()), ")"));
+                   WhenUnreachable(list.addresses().front(), ""), ")"));
 }
 
 }  // namespace hearth::jobctl

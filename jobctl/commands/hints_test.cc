@@ -177,6 +177,8 @@ TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
   // Other errors are CLI11's to explain.
   EXPECT_EQ(Said("submit"), "");
   EXPECT_EQ(Said("submit job.yaml --dry-run maybe"), "");
+  EXPECT_EQ(Said("list -l team=blue -l run"), "taken");
+  EXPECT_EQ(Said("list -l team!=blue"), "");
 }
 
 TEST(Hints, CommandsAreNoAliases) {

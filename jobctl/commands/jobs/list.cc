@@ -125,7 +125,13 @@ Action SetupList(CLI::App& app) {
   app.add_option("--owner,--user", options->owner, "Only jobs of this user");
   app.add_option("-l,--label", options->labels,
                  "Only jobs with this label: key=value, or key for any value; repeatable")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      // As a key, "team!" would find nothing without a word.
+      ->check([](const std::string& label) {
+        return label.substr(0, label.find('=')).find('!') == std::string::npos
+                   ? ""
+                   : label + " is neither key=value nor key";
+      });
   app.add_option("--search", options->search,
                  "Only jobs with this text in id, name, owner, recipe, labels or reason");
   app.add_option("--since", options->since,
