@@ -11,7 +11,8 @@
 namespace hearth::trainer {
 namespace {
 
-// A later start may have a GPU with more memory, or with more of it free. A machine has what it has.
+// The next start may have a GPU with more memory, or with more of it free. A machine has what it
+// has.
 v1::ExitReason BlameForMemory(const AgreementParts& parts, const absl::Status& status) {
   return absl::IsResourceExhausted(status) && absl::StartsWith(parts.task->device(), "cuda")
              ? v1::EXIT_REASON_DEVICE
