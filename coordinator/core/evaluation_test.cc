@@ -309,21 +309,21 @@ TEST_F(HeldCheckpointsTest, PausedEvaluation_KeepsThemAndBothJobsSayWhy) {
   Save(6);
   EXPECT_THAT(
       EventsOf("long", "checkpoints stay"),
-      ElementsAre("checkpoints stay beyond checkpoint.keep_last: eval has still to evaluate "
+      ElementsAre("checkpoints stay beyond checkpoint.keep_last: eval still has to evaluate "
                   "them"));
   Save(8);
   h_.Pause("eval");
   ASSERT_EQ(h_.State("eval"), v1::JOB_STATE_PAUSED);
   h_.Pass(absl::Hours(2), {"a"}, false);
   Save(10);
-  EXPECT_THAT(Recorded(), ElementsAre(10, 8, 4, 2)) << "for as long as it rests";
+  EXPECT_THAT(Recorded(), ElementsAre(10, 8, 4, 2)) << "also while it is paused";
   EXPECT_THAT(EventsOf("long", "checkpoints stay"),
               ElementsAre(_,
-                          "checkpoints stay beyond checkpoint.keep_last: eval (paused) has still "
+                          "checkpoints stay beyond checkpoint.keep_last: eval (paused) still has "
                           "to evaluate them"));
   EXPECT_THAT(EventsOf("eval", "checkpoints"),
               ElementsAre("checkpoints of long stay beyond its checkpoint.keep_last while this job "
-                          "is paused: it has still to evaluate them; cancel it to let go of them"));
+                          "is paused: it still has to evaluate them; cancel it to release them"));
   const size_t events = h_.events.size();
   h_.Restart();
   h_.Tick();

@@ -128,13 +128,13 @@ void Checkpoints::Say(JobState& job, const Holders& holders) {
           *jobs_.Edit(holder), kHeldEvent, "coordinator",
           absl::StrCat("checkpoints of ", id,
                        " stay beyond its checkpoint.keep_last while this job is paused: it "
-                       "has still to evaluate them; cancel it to let go of them"));
+                       "still has to evaluate them; cancel it to release them"));
     }
   }
   states_.Note(
       job, kHeldEvent, "coordinator",
       absl::StrCat("checkpoints stay beyond checkpoint.keep_last: ", absl::StrJoin(names, ", "),
-                   names.size() == 1 ? " has" : " have", " still to evaluate them"));
+                   " still ", names.size() == 1 ? "has" : "have", " to evaluate them"));
 }
 
 Checkpoints::Awaited Checkpoints::FindAwaited() const {

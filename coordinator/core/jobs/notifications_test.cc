@@ -276,6 +276,16 @@ TEST(Notifications, UrlThatIsNoLongerAllowed_IsGivenUpWithTheReason) {
   EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), 0);
 }
 
+// After a restart with `options` the job's receiver is told, and that of the operators given up.
+void ExpectOperatorsGivenUp(Harness& h, const CoreOptions& options, std::string_view error) {
+  h.RestartWith(options);
+  h.Tick();
+  ASSERT_EQ(h.deliveries.size(), 1u);
+  EXPECT_EQ(h.deliveries[0].url, "http://sink/x");
+  EXPECT_EQ(h.Job("job").notifications(1).state(), v1::NOTIFICATION_STATE_ABANDONED);
+  EXPECT_EQ(h.Job("job").notifications(1).error(), error);
+}
+
 TEST(Notifications, UrlOfTheOperatorsThatWasChanged_IsGivenUpWithAReasonThatIsTrue) {
   CoreOptions options = Options();
   options.notify_url_prefixes = {"http://sink/"};
@@ -284,13 +294,8 @@ TEST(Notifications, UrlOfTheOperatorsThatWasChanged_IsGivenUpWithAReasonThatIsTr
   RunTold(h);
   h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
   options.notify[0].set_url("https://new.example.org/x");
-  h.RestartWith(options);
-  h.Tick();
-  ASSERT_EQ(h.deliveries.size(), 1u);
-  EXPECT_EQ(h.deliveries[0].url, "http://sink/x");
-  EXPECT_EQ(h.Job("job").notifications(1).state(), v1::NOTIFICATION_STATE_ABANDONED);
-  EXPECT_EQ(h.Job("job").notifications(1).error(),
-            "no receiver of the job or of the coordinator has this URL any more");
+  ExpectOperatorsGivenUp(h, options,
+                         "no receiver of the job or of the coordinator has this URL any more");
 }
 
 TEST(Notifications, CommandThatWasRemoved_IsGivenUpWithTheReason) {
@@ -301,13 +306,7 @@ TEST(Notifications, CommandThatWasRemoved_IsGivenUpWithTheReason) {
   Harness h(options);
   RunTold(h);
   h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
-  h.RestartWith(CoreOptions());
-  h.Tick();
-  ASSERT_EQ(h.deliveries.size(), 1u);
-  EXPECT_EQ(h.deliveries[0].url, "http://sink/x");
-  EXPECT_EQ(h.Job("job").notifications(1).state(), v1::NOTIFICATION_STATE_ABANDONED);
-  EXPECT_EQ(h.Job("job").notifications(1).error(),
-            "no command mail is configured at the coordinator");
+  ExpectOperatorsGivenUp(h, CoreOptions(), "no command mail is configured at the coordinator");
 }
 
 TEST(Notifications, DamagedStoreWithAnIdTwice_IsServedAllTheSame) {
