@@ -220,7 +220,7 @@ struct CoreOptions {
   std::vector<v1::NotifySpec> notify = {};
   std::set<std::string, std::less<>> notify_commands = {};
   std::vector<std::string> notify_url_prefixes = {};  // empty = any URL
-  absl::Duration worker_ttl = absl::Hours(24);   // offline workers without flags are forgotten
+  absl::Duration worker_ttl = absl::Hours(24);        // offline workers without flags are forgotten
 };
 
 // "Fine Web/112M", "k3x9q" -> "fine-web-112m-k3x9q"; at most 63 characters.

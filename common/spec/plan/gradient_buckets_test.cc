@@ -182,8 +182,8 @@ TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
   constexpr int kShards = 3;
   const OptimizerRow row = {
       "mixed", "", "", {{"all"}, {"matrices", DType::kF32, [](const Parameter& p) {
-                                return p.group == ParameterGroup::kMatrix;
-                              }}}};
+                                    return p.group == ParameterGroup::kMatrix;
+                                  }}}};
   for (Parameter& p : table_) {
     p.states = StatesOf(row, p);
   }

@@ -60,15 +60,15 @@ void CheckCommands(const v1::NotifyConfig& config, spec::Checker& check) {
   }
 }
 
-absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-  HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadPrivateFile(path));
-  std::string secret(absl::StripAsciiWhitespace(text));
+absl::Status ReadSecret(const std::string& path, std::string& secret) {
+  HEARTH_ASSIGN_OR_RETURN(secret, ReadPrivateFile(path));
+  absl::StripAsciiWhitespace(&secret);
   if (secret.size() < kSecretBytesMin) {
     return absl::InvalidArgumentError(absl::StrCat(path, " has ", secret.size(),
                                                    " bytes; a secret has at least ",
                                                    kSecretBytesMin, ": openssl rand -hex 32"));
   }
-  return secret;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ absl::StatusOr<NotifySettings> LoadNotifySettings(Env& env, const std::string& p
   settings.commands = {config.commands().begin(), config.commands().end()};
   settings.url_prefixes.assign(config.url_prefixes().begin(), config.url_prefixes().end());
   if (!config.secret_file().empty()) {
-    HEARTH_ASSIGN_OR_RETURN(settings.secret, ReadSecret(config.secret_file()));
+    HEARTH_RETURN_IF_ERROR(ReadSecret(config.secret_file(), settings.secret));
   }
   return settings;
 }
