@@ -127,7 +127,7 @@ TEST(SeriesOf, Axis_IsStepTokensOrTimeSinceTheFirstStep) {
   for (int i = 0; i < 3; ++i) {
     v1::StepReport& step = steps[static_cast<size_t>(i)];
     step.set_step(i + 1);
-    step.set_tokens(8192 * (i + 1));
+    step.set_tokens(int64_t{8192} * (i + 1));
     step.set_loss(4 - i);
     if (i != 1) {  // a step of a version that did not say when it ended
       step.mutable_time()->set_seconds(1000 + 90 * i);

@@ -57,7 +57,7 @@ class Checkpoints {
     std::string job_id;
     int64_t epoch = 0;
     int64_t step = 0;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
   // The jobs that are still to evaluate a checkpoint, in the order of their ids.

@@ -56,12 +56,12 @@ absl::StatusOr<std::vector<const spec::GpuRow*>> RowsOf(const v1::PlanJobRequest
   return rows;
 }
 
-absl::Status Judge(v1::JobSpec job_spec,
+absl::Status Judge(const v1::JobSpec& job_spec,
                    const spec::FeasibilityQuery& query,
                    const std::vector<const spec::GpuRow*>& gpus,
                    std::vector<v1::JobPlan> ended,
                    v1::PlanJobResponse& response) {
-  spec::FeasibilityJudge judge(std::move(job_spec), query, std::move(ended));
+  spec::FeasibilityJudge judge(job_spec, query, std::move(ended));
   for (const spec::GpuRow* gpu : gpus) {
     HEARTH_ASSIGN_OR_RETURN(const spec::Feasibility f,
                             judge.Judge(*gpu, spec::CalibrationFor(*gpu)));

@@ -178,6 +178,7 @@ TEST(PostWebhook, NobodyListens_IsAFailure) {
 
 TEST(RunNotifyCommand, GetsTheBodyAndNoMoreThanItsEnvironment) {
   TempDir dir;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread runs
   setenv("HEARTH_SECRET_OF_THE_COORDINATOR", "x", 1);
   const std::string path =
       Script(dir, "tell", absl::StrCat("cat > ", dir.path(), "/body; env > ", dir.path(), "/env"));

@@ -91,8 +91,8 @@ absl::Status PostWebhook(const WebhookOptions& options,
   Set(curl, CURLOPT_FOLLOWLOCATION, 0L);
   Set(curl, CURLOPT_NOSIGNAL, 1L);  // signals belong to the process, and this is one of its threads
   Set(curl, CURLOPT_CONNECTTIMEOUT_MS,
-      static_cast<long>(absl::ToInt64Milliseconds(
-          options.connect_timeout)));  // NOLINT(google-runtime-int): libcurl's type
+      // NOLINTNEXTLINE(google-runtime-int): libcurl's type
+      static_cast<long>(absl::ToInt64Milliseconds(options.connect_timeout)));
   Set(curl, CURLOPT_TIMEOUT_MS,
       static_cast<long>(absl::ToInt64Milliseconds(options.timeout)));  // NOLINT(google-runtime-int)
   Set(curl, CURLOPT_USERAGENT, agent.c_str());
