@@ -159,7 +159,7 @@ struct CoreAssembly {
   AgentSessions sessions{turn, workers, liveness, admission, hello_tasks, ends, folders, views};
   Heartbeats heartbeats{turn, options, workers, jobs, gangs};
 
-  JobCommands job_commands{turn, options, jobs, states, ends, plan};
+  JobCommands job_commands{turn, options, jobs, states, ends, conditions, plan};
   JobDeletion job_deletion{turn, workers, jobs, gangs, rendezvous, folders, states};
   WorkerCommands worker_commands{turn, workers, views, plan};
   LossDeclaration declaration{turn, workers, liveness, silent, isolation, views, plan};

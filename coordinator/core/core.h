@@ -14,7 +14,8 @@
 //             │ │                                        │
 //             │ └─▶ PAUSED ◀────── PAUSING ◀── pause ────┤
 //             │                                          │
-//             └── PAUSED, CANCELLED, FAILED   CANCELLING ◀── cancel, time limit
+//             ├── PAUSED, CANCELLED, FAILED   CANCELLING ◀── cancel, time limit
+//             └── SUCCEEDED, with more steps      │
 //                                                 └─▶ CANCELLED (FAILED by the time limit)
 //
 // clang-format on

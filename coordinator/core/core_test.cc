@@ -27,7 +27,7 @@ TEST(Transitions, EveryState_HasARowAndEveryExitReasonAKnownCode) {
     EXPECT_EQ(ExitRowOf(static_cast<v1::ExitReason>(i)).reason, i);
     EXPECT_TRUE(reasons::IsReasonCode(ExitRowOf(static_cast<v1::ExitReason>(i)).code));
   }
-  EXPECT_FALSE(IsLegalTransition(v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_QUEUED));
+  EXPECT_FALSE(IsLegalTransition(v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_RUNNING));
   EXPECT_FALSE(IsLegalTransition(v1::JOB_STATE_STARTING, v1::JOB_STATE_SUCCEEDED));
 }
 
@@ -277,10 +277,92 @@ TEST(Job, Commands_AreRefusedInTheWrongState) {
   h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
   EXPECT_EQ(ErrorReason(h.Cancel("job").status), "JOB_ENDED");
   EXPECT_EQ(ErrorReason(h.Pause("job").status), "NOT_PAUSABLE");
-  EXPECT_EQ(ErrorReason(h.Resume("job").status), "NOT_RESUMABLE");
+  EXPECT_EQ(ErrorReason(h.Resume("job").status), "NO_CHECKPOINT");
   EXPECT_EQ(ErrorReason(h.Cancel("nope").status), "JOB_NOT_FOUND");
   EXPECT_EQ(h.Do(request).job_deletes.size(), 1u);
   EXPECT_EQ(h.core->FindJob("job"), nullptr);
+}
+
+// A job of two steps on worker "a", which has done them and written a checkpoint.
+void SucceedAfterTwoSteps(Harness& h) {
+  h.Connect("a");
+  CreateJob create;
+  create.job_id = "job";
+  create.paths_checked = true;
+  create.spec.mutable_train()->set_steps(2);
+  create.spec.mutable_resources()->set_workers(1);
+  create.spec.mutable_resources()->set_device("cpu");
+  ASSERT_TRUE(h.Do(create).reply->status.ok());
+  h.Tick();
+  h.Step("job", 1);
+  h.Step("job", 2);
+  h.Checkpoint("job", 2);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+}
+
+absl::Status ResumeWithSteps(Harness& h, int64_t steps) {
+  ResumeJob resume;
+  resume.job_id = "job";
+  resume.spec = h.Job("job").spec();
+  resume.spec->mutable_train()->set_steps(steps);
+  return h.Do(resume).reply->status;
+}
+
+TEST(Job, ResumedWithMoreSteps_GoesOnAfterItHasSucceeded) {
+  Harness h;
+  SucceedAfterTwoSteps(h);
+  h.sent.clear();
+  EXPECT_TRUE(ResumeWithSteps(h, 4).ok());
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
+  EXPECT_FALSE(h.Job("job").has_end_time());
+  EXPECT_EQ(h.events.back().from_state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(h.events.back().reason_code(), "user_resume");
+  EXPECT_EQ(h.jobs.at("job").job().state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(h.jobs.at("job").job().spec().train().steps(), 4);
+  h.Tick();
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.Job("job").epoch(), 2);
+  ASSERT_NE(h.FindSent(M::kStart, "a"), nullptr);
+  const v1::Task task = h.FindSent(M::kStart, "a")->start().task();
+  EXPECT_EQ(task.resume_step(), 2);
+  EXPECT_EQ(task.spec().train().steps(), 4);
+  h.Step("job", 3);
+  h.Step("job", 4);
+  h.Checkpoint("job", 4);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_TRUE(h.Job("job").has_end_time());
+}
+
+TEST(Job, ResumedWithoutMoreSteps_StaysSucceededAndSaysWhatToSet) {
+  Harness h;
+  SucceedAfterTwoSteps(h);
+  for (const int64_t steps : {1, 2}) {
+    const absl::Status refused = ResumeWithSteps(h, steps);
+    EXPECT_EQ(ErrorReason(refused), "NO_STEPS_LEFT");
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("has done 2 steps; to extend it, set train.steps to more: jobctl resume "
+                          "job --set train.steps=4"));
+  }
+  EXPECT_EQ(ErrorReason(h.Resume("job").status), "NO_STEPS_LEFT");
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(h.Job("job").spec().train().steps(), 2);
+}
+
+// Else it would begin at step 1 again under the name of a job that is done.
+TEST(Job, ResumedWithoutACheckpoint_StaysSucceeded) {
+  Harness h;
+  SucceedAfterTwoSteps(h);
+  v1::DeleteCheckpointRequest request;
+  request.set_job_id("job");
+  request.set_epoch(1);
+  request.set_step(2);
+  ASSERT_TRUE(h.Do(request).reply->status.ok());
+  const absl::Status refused = ResumeWithSteps(h, 4);
+  EXPECT_EQ(ErrorReason(refused), "NO_CHECKPOINT");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("jobctl rerun job --set train.steps=4"));
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST(Job, Delete_TellsTheAgents_SoThatTheIdCanBeUsedAgain) {

@@ -168,6 +168,17 @@ TEST_F(EvaluationTest, PausedAndResumed_GoesOnWithTheNextModel) {
   EXPECT_EQ(LossOf(1), 3.25);
 }
 
+TEST_F(EvaluationTest, ResumeAfterTheLastModel_IsRefused) {
+  h_.Do(EvalOf("run", {6}));
+  Start();
+  Result(1, 3.5);
+  h_.Exit("eval", 0, v1::EXIT_REASON_FINISHED);
+  ASSERT_EQ(h_.State("eval"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(h_.Resume("eval").status.message(),
+            "job eval has done its work, model 1 of 1, and cannot be extended; submit another one");
+  EXPECT_EQ(h_.State("eval"), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST_F(EvaluationTest, CancelledBeforeTheFirstResult_LeavesInOrder) {
   h_.Do(EvalOf("run"));
   Start();

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
@@ -103,7 +104,11 @@ absl::StatusOr<absl::Time> ParseStartTime(const std::string& text,
   absl::Time time;
   std::string error;
   absl::CivilSecond local;
-  if (ReadClockTime(text, now, zone, local) || ReadLocalTime(text, local)) {
+  const absl::StatusOr<absl::Duration> ahead =
+      ParseDuration(absl::StartsWith(text, "+") ? text.substr(1) : "");
+  if (ahead.ok()) {
+    time = now + *ahead;
+  } else if (ReadClockTime(text, now, zone, local) || ReadLocalTime(text, local)) {
     const absl::StatusOr<absl::Time> moment = MomentOfLocal(local, zone);
     if (!moment.ok()) {
       return Annotate(moment.status(), name);
@@ -112,8 +117,8 @@ absl::StatusOr<absl::Time> ParseStartTime(const std::string& text,
   } else if (!absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " ", text,
-                     ": expected a time of day (22:00), a local time (\"2026-01-31 17:05\") or one "
-                     "with its offset (2026-01-31T17:05:00+01:00)"));
+                     ": expected a time of day (22:00), a time from now (+2h), a local time "
+                     "(\"2026-01-31 17:05\") or one with its offset (2026-01-31T17:05:00+01:00)"));
   }
   if (time <= now) {
     return absl::InvalidArgumentError(absl::StrCat(name, " ", text, " is over: it is ",

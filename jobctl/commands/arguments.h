@@ -32,8 +32,9 @@ absl::StatusOr<absl::Time> ParseSince(const std::string& text,
                                       absl::Time now,
                                       std::string_view option);
 
-// A time that has not come yet: "22:00" or "22:00:30", the next of these in `zone`; "2026-01-31
-// 17:05", with or without seconds, in `zone`; or RFC 3339, which has its own offset.
+// A time that has not come yet: "22:00" or "22:00:30", the next of these in `zone`; "+2h", that
+// long after `now`; "2026-01-31 17:05", with or without seconds, in `zone`; or RFC 3339, which has
+// its own offset.
 // kInvalidArgument names the option: none of these, over already, or a local time that does not
 // exist or exists twice because the clocks change.
 absl::StatusOr<absl::Time> ParseStartTime(const std::string& text,

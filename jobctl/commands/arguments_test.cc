@@ -44,6 +44,14 @@ TEST(ParseStartTime, LocalAndFullTimes_AreTaken) {
   EXPECT_EQ(Read("2026-12-01T08:00:00-05:00", "2026-11-26T20:00:00Z"), "2026-12-01T13:00:00+00:00");
 }
 
+TEST(ParseStartTime, Duration_CountsFromNow) {
+  EXPECT_EQ(Read("+2h", "2026-11-26T20:00:00Z"), "2026-11-26T22:00:00+00:00");
+  EXPECT_EQ(Read("+1d12h", "2026-11-26T20:00:00Z"), "2026-11-28T08:00:00+00:00");
+  // Two hours, whatever the clocks on the wall do meanwhile.
+  EXPECT_EQ(Read("+2h", "2026-10-25T00:30:00Z"), "2026-10-25T02:30:00+00:00");
+  EXPECT_THAT(Read("+0s", "2026-11-26T20:00:00Z"), HasSubstr("is over"));
+}
+
 TEST(ParseStartTime, ClocksThatChange_NeedAnOffset) {
   EXPECT_THAT(Read("02:30", "2026-03-28T20:00:00Z"),
               HasSubstr("--at: 2026-03-29T02:30:00 does not exist in Europe/Berlin"));
@@ -53,7 +61,8 @@ TEST(ParseStartTime, ClocksThatChange_NeedAnOffset) {
 
 TEST(ParseStartTime, AnythingElse_IsRefused) {
   EXPECT_THAT(Read("2020-01-01T00:00:00Z", "2026-11-26T20:00:00Z"), HasSubstr("is over"));
-  for (const char* bad : {"", "tonight", "25:00", "22", "2026-12-01", "10m"}) {
+  for (const char* bad :
+       {"", "tonight", "25:00", "22", "2026-12-01", "10m", "+", "+soon", "+-2h"}) {
     EXPECT_THAT(Read(bad, "2026-11-26T20:00:00Z"), HasSubstr("expected a time of day (22:00)"))
         << bad;
   }

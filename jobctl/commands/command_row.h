@@ -51,7 +51,7 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Rerun, "rerun", "Submit a job again as a new one, with changes") \
   ROW(Cancel, "cancel", "Stop a job (a checkpoint is written unless --now)") \
   ROW(Pause, "pause", "Write a checkpoint and free the workers") \
-  ROW(Resume, "resume", "Continue a paused, failed or cancelled job") \
+  ROW(Resume, "resume", "Continue a job that is paused or has ended") \
   ROW(Note, "note", "Add a note to a job's events") \
   ROW(Update, "update", "Change a job's priority or labels") \
   ROW(Delete, "delete", "Remove an ended or paused job and its history") \

@@ -169,9 +169,9 @@ TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
             "resources.workers=VALUE?\n");
   EXPECT_EQ(Said("list --qqqqqq"),
             "error: jobctl list has no option --qqqqqq; jobctl list --help lists them\n");
-  EXPECT_EQ(Said("report a b c"),
-            "error: jobctl report does not take \"b\"\n"
-            "error: jobctl report does not take \"c\"\n");
+  EXPECT_EQ(Said("diff a b c d"),
+            "error: jobctl diff does not take \"c\"\n"
+            "error: jobctl diff does not take \"d\"\n");
   EXPECT_EQ(Said("pause a b c"), "taken");
   EXPECT_EQ(Said("submit job.yaml --watch"), "taken");
   // Other errors are CLI11's to explain.
@@ -189,19 +189,53 @@ TEST(Hints, CommandsAreNoAliases) {
   }
 }
 
+v1::ResourceSpec Wants(const std::string& device, int workers, int least) {
+  v1::ResourceSpec resources;
+  resources.set_device(device);
+  resources.set_workers(workers);
+  resources.set_min_workers(least);
+  return resources;
+}
+
+v1::Worker Connected(const std::string& device) {
+  v1::Worker worker;
+  worker.set_state(v1::WORKER_STATE_IDLE);
+  worker.mutable_device()->set_kind(device);
+  return worker;
+}
+
 TEST(Hints, ADeviceThatNoWorkerHas_IsToldAtSubmit) {
-  v1::Worker cpu;
-  cpu.mutable_device()->set_kind("cpu");
-  v1::Worker gpu;
-  gpu.mutable_device()->set_kind("cuda");
+  const v1::Worker cpu = Connected("cpu");
+  const v1::Worker gpu = Connected("cuda");
   EXPECT_EQ(
-      DeviceWarning("cuda", {cpu, cpu}),
+      WorkersWarning(Wants("cuda", 1, 1), {cpu, cpu}),
       "no worker has resources.device cuda; the job waits until hearth-worker --device cuda:0 "
       "joins (on the CPU: --set resources.device=cpu)");
-  EXPECT_EQ(DeviceWarning("cpu", {}),
+  EXPECT_EQ(WorkersWarning(Wants("cpu", 1, 1), {}),
             "there is no worker yet; the job waits until hearth-worker --device cpu joins");
-  EXPECT_EQ(DeviceWarning("cuda", {cpu, gpu}), "");
-  EXPECT_EQ(DeviceWarning("cpu", {cpu}), "");
+  EXPECT_EQ(WorkersWarning(Wants("cuda", 1, 1), {cpu, gpu}), "");
+  EXPECT_EQ(WorkersWarning(Wants("cpu", 1, 1), {cpu}), "");
+}
+
+TEST(Hints, MoreWorkersThanAreConnected_IsToldAtSubmit) {
+  const v1::Worker cpu = Connected("cpu");
+  const v1::Worker gpu = Connected("cuda");
+  v1::Worker lost = cpu;
+  lost.set_state(v1::WORKER_STATE_LOST);
+  EXPECT_EQ(WorkersWarning(Wants("cpu", 4, 4), {cpu, gpu, cpu, lost}),
+            "the job asks for 4 workers with resources.device cpu; 2 are connected; it waits until "
+            "more join (hearth-worker --device cpu); --set resources.workers=2 uses those that are "
+            "there");
+  EXPECT_EQ(WorkersWarning(Wants("cuda", 4, 2), {cpu, gpu, cpu}),
+            "the job asks for at least 2 workers with resources.device cuda; 1 is connected; it "
+            "waits until more join (hearth-worker --device cuda:0); --set resources.workers=1 uses "
+            "those that are there");
+  EXPECT_EQ(WorkersWarning(Wants("cpu", 2, 2), {lost}),
+            "the job asks for 2 workers with resources.device cpu; 0 are connected; it waits until "
+            "more join (hearth-worker --device cpu)");
+  EXPECT_EQ(WorkersWarning(Wants("cpu", 4, 2), {cpu, cpu}), "") << "it starts with two";
+  EXPECT_EQ(WorkersWarning(Wants("cpu", 2, 2), {cpu, cpu}), "");
+  EXPECT_EQ(WorkersWarning(Wants("cpu", 1, 1), {lost}), "");
 }
 
 }  // namespace

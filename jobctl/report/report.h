@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "hearth/v1/job.pb.h"
 #include "jobctl/client/history.h"
 #include "jobctl/doctor/finding.h"
@@ -82,9 +83,13 @@ std::optional<Slope> SlopeOf(const std::vector<double>& x, const std::vector<dou
 
 // Lines end in '\n'. What users chose (names, reasons, paths) is escaped for its format.
 std::string RenderMarkdown(const Report& report);
+std::string RenderMarkdown(absl::Span<const Report> reports);
 // One page without scripts or anything fetched from elsewhere.
 std::string RenderHtml(const Report& report);
+std::string RenderHtml(absl::Span<const Report> reports);
 // {"schema": "hearth.report/v1", ...}; what is not known is null.
 std::string RenderJson(const Report& report);
+// The object of the only one, or a list.
+std::string RenderJson(absl::Span<const Report> reports);
 
 }  // namespace hearth::jobctl

@@ -285,6 +285,32 @@ std::string HtmlList(const std::vector<std::string>& lines) {
   return lines.empty() ? "<p>None.</p>\n" : out + "</ul>\n";
 }
 
+// The part of a page that is about one job.
+std::string HtmlBody(const Report& report) {
+  std::string out =
+      absl::StrCat("<h1>", HtmlEscaped(Title(report)), "</h1>\n<h2>Verdict</h2>\n<table>\n");
+  for (const Finding& finding : report.verdict) {
+    const std::string verdict = VerdictName(finding.verdict);
+    absl::StrAppend(&out, "<tr><th class=\"", verdict, "\">", verdict, "</th><td>",
+                    HtmlEscaped(finding.check), "</td><td>", HtmlEscaped(finding.text),
+                    "</td></tr>\n");
+  }
+  absl::StrAppend(&out, "</table>\n<h2>Numbers</h2>\n", HtmlTable(NumberRows(report)));
+  if (spec::Trains(report.job.spec())) {
+    absl::StrAppend(&out, "<h2>Loss</h2>\n", Svg(Thinned(LossSeries(report))));
+  }
+  absl::StrAppend(&out, "<h2>Where</h2>\n", HtmlTable(PlaceRows(report)));
+  for (const ListRow& row : kLists) {
+    absl::StrAppend(&out, "<h2>", row.title, "</h2>\n", HtmlList(report.*row.lines));
+  }
+  absl::StrAppend(&out, "<h2>Job file</h2>\n<p><code>",
+                  HtmlEscaped(RerunCommand(report.job.job_id())),
+                  "</code> runs it again, or <code>jobctl submit -f FILE</code> with this as "
+                  "FILE:</p>\n<pre>",
+                  HtmlEscaped(report.spec_yaml), "</pre>\n");
+  return out;
+}
+
 }  // namespace
 
 std::string RenderMarkdown(const Report& report) {
@@ -315,33 +341,39 @@ std::string RenderMarkdown(const Report& report) {
   return out;
 }
 
-std::string RenderHtml(const Report& report) {
-  const std::string title = HtmlEscaped(Title(report));
+std::string RenderHtml(absl::Span<const Report> reports) {
   std::string out = absl::StrCat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
-      title, "</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n<h1>", title,
-      "</h1>\n<h2>Verdict</h2>\n<table>\n");
-  for (const Finding& finding : report.verdict) {
-    const std::string verdict = VerdictName(finding.verdict);
-    absl::StrAppend(&out, "<tr><th class=\"", verdict, "\">", verdict, "</th><td>",
-                    HtmlEscaped(finding.check), "</td><td>", HtmlEscaped(finding.text),
-                    "</td></tr>\n");
+      reports.size() == 1 ? HtmlEscaped(Title(reports[0])) : absl::StrCat(reports.size(), " jobs"),
+      "</title>\n<style>", kStyle, "</style>\n</head>\n<body>\n");
+  for (const Report& report : reports) {
+    out += HtmlBody(report);
   }
-  absl::StrAppend(&out, "</table>\n<h2>Numbers</h2>\n", HtmlTable(NumberRows(report)));
-  if (spec::Trains(report.job.spec())) {
-    absl::StrAppend(&out, "<h2>Loss</h2>\n", Svg(Thinned(LossSeries(report))));
+  return out + "</body>\n</html>\n";
+}
+
+std::string RenderHtml(const Report& report) {
+  return RenderHtml(absl::MakeConstSpan(&report, 1));
+}
+
+std::string RenderMarkdown(absl::Span<const Report> reports) {
+  std::string out;
+  for (const Report& report : reports) {
+    absl::StrAppend(&out, out.empty() ? "" : "\n", RenderMarkdown(report));
   }
-  absl::StrAppend(&out, "<h2>Where</h2>\n", HtmlTable(PlaceRows(report)));
-  for (const ListRow& row : kLists) {
-    absl::StrAppend(&out, "<h2>", row.title, "</h2>\n", HtmlList(report.*row.lines));
-  }
-  absl::StrAppend(&out, "<h2>Job file</h2>\n<p><code>",
-                  HtmlEscaped(RerunCommand(report.job.job_id())),
-                  "</code> runs it again, or <code>jobctl submit -f FILE</code> with this as "
-                  "FILE:</p>\n<pre>",
-                  HtmlEscaped(report.spec_yaml), "</pre>\n</body>\n</html>\n");
   return out;
+}
+
+std::string RenderJson(absl::Span<const Report> reports) {
+  if (reports.size() == 1) {
+    return RenderJson(reports[0]);
+  }
+  std::string out;
+  for (const Report& report : reports) {
+    absl::StrAppend(&out, out.empty() ? "[\n" : ",\n", RenderJson(report));
+  }
+  return out + "]\n";
 }
 
 std::string RenderJson(const Report& report) {

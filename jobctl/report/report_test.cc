@@ -346,6 +346,24 @@ TEST(RenderHtml, LossWithAGap_IsTwoLinesAndAPoint) {
   EXPECT_NE(html.find(">step</text>"), std::string::npos);
 }
 
+TEST(Render, SeveralReports_AreOneDocument) {
+  std::vector<Report> reports = {BuildReport(Healthy()), BuildReport(Healthy())};
+  reports[1].job.set_job_id("the-other");
+  const std::string html = RenderHtml(absl::MakeConstSpan(reports));
+  EXPECT_NE(html.find("<title>2 jobs</title>"), std::string::npos);
+  EXPECT_EQ(html.find("<html"), html.rfind("<html"));
+  EXPECT_NE(html.find("<h1>"), html.rfind("<h1>"));
+  EXPECT_NE(html.find("jobctl rerun the-other"), std::string::npos);
+  const std::string markdown = RenderMarkdown(absl::MakeConstSpan(reports));
+  EXPECT_NE(markdown.find("## Verdict"), markdown.rfind("## Verdict"));
+  const auto json = nlohmann::json::parse(RenderJson(absl::MakeConstSpan(reports)));
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_EQ(json[1]["job_id"], "the-other");
+  const auto one = absl::MakeConstSpan(reports).first(1);
+  EXPECT_EQ(RenderJson(one), RenderJson(reports[0]));
+  EXPECT_EQ(RenderHtml(one), RenderHtml(reports[0]));
+}
+
 TEST(RenderJson, HealthyRun_ParsesWithNumbers) {
   ReportFacts facts = Healthy();
   facts.job.set_reason("odd bytes \xff");

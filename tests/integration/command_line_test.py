@@ -89,6 +89,9 @@ class CommandLineTest(harness.ClusterTest):
         self.assertIn("warning: no worker has resources.device cuda; the job waits until", run.stderr)
         self.cluster.jobctl("cancel", run.stdout.strip(), "--now")
         self.assertNotIn("no worker", self.cluster.jobctl("submit", path).stderr)
+        many = self.cluster.jobctl("submit", path, "--set", "resources.workers=3", "-q")
+        self.assertIn("warning: the job asks for 3 workers with resources.device cpu; 1 is connected; it waits until more join", many.stderr)
+        self.cluster.jobctl("cancel", many.stdout.strip().removeprefix("job/"), "--now")
 
     def test_a_job_is_run_again_and_compared(self):
         one = self.cluster.submit(harness.tiny_job(self.data, steps=2, workers=1))
@@ -162,12 +165,14 @@ class CommandLineTest(harness.ClusterTest):
         self.cluster.jobctl("note", second, "before")
         self.cluster.jobctl("note", first, "between")
         self.cluster.jobctl("note", second, "after")
+        said = self.cluster.jobctl("note", first, "for", "both", "--job", f"job/{second}").stdout
+        self.assertEqual(said, f"job/{first} noted\njob/{second} noted\n")
         events = self.cluster.json("events", first, second)["events"]
         self.assertEqual([(event["jobId"], event["message"]) for event in events if event["type"] == "note"],
-                         [(second, "before"), (first, "between"), (second, "after")])
+                         [(second, "before"), (first, "between"), (second, "after"), (first, "for both"), (second, "for both")])
         table = self.cluster.jobctl("events", second, first).stdout.splitlines()
         self.assertEqual(table[0].split(), ["TIME", "JOB", "TYPE", "STATE", "WHAT"])
-        self.assertEqual([line.split()[2] for line in table if " note " in line], [second, first, second])
+        self.assertEqual([line.split()[2] for line in table if " note " in line], [second, first, second, first, second])
         self.assertEqual(self.cluster.jobctl("events", first).stdout.split("\n")[0].split()[:3], ["TIME", "TYPE", "ACTOR"])
         missing = self.cluster.jobctl("describe", first, "none", check=False)
         self.assertEqual((missing.returncode, missing.stdout), (1, ""))

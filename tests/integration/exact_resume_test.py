@@ -69,6 +69,16 @@ class ExactResume(harness.ClusterTest):
         self.cluster.jobctl("resume", job)
         self.compare(job)
 
+    def test_extend_after_success(self):
+        job = self.cluster.submit(harness.tiny_job(self.data, 50, name="extend", checkpoint={"every_steps": 25}))
+        self.cluster.wait_state(job, "SUCCEEDED")
+        refused = self.cluster.jobctl("resume", job, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn(f"set train.steps to more: jobctl resume {job} --set train.steps=100", refused.stderr)
+        self.cluster.jobctl("resume", job, "--set", f"train.steps={STEPS}")
+        self.compare(job)
+        self.assertEqual(int(self.cluster.job(job)["epoch"]), 2)
+
     def test_kill_9_of_a_trainer(self):
         job = self.running("kill-trainer")
         os.kill(self.cluster.trainer_pids("w1")[0], signal.SIGKILL)

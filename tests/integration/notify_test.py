@@ -225,6 +225,8 @@ class StartLater(harness.ClusterTest):
         harness.wait_until("what the job waits for", lambda: self.cluster.job(second)["reasonCode"] == "after_job")
         self.assertIn(f"waits for job {first} to succeed (start.after)", self.cluster.jobctl("describe", second).stdout)
         self.cluster.jobctl("pause", first)
+        self.assertRegex(self.cluster.jobctl("describe", first).stdout, r"\nStarts: +not before 219[89]-")
+        self.assertRegex(self.cluster.jobctl("describe", second).stdout, rf"\nStarts: +when job {first} has succeeded\n")
         self.cluster.jobctl("resume", first, "--set", "start=null")
         self.cluster.wait_state(third, "SUCCEEDED")
         ends = [self.cluster.job(job)["endTime"] for job in (first, second, third)]
@@ -239,7 +241,11 @@ class StartLater(harness.ClusterTest):
         refused = self.cluster.jobctl("submit", "-f", "-", "--after", first, check=False, stdin=json.dumps(self.tiny()))
         self.assertIn(f"start.after: job {first} is cancelled", refused.stderr)
         rerun = self.cluster.jobctl("rerun", second, "-o", "name").stdout.strip().removeprefix("job/")
-        self.cluster.wait_state(rerun, "SUCCEEDED")
+        last = self.cluster.jobctl("rerun", first, second, "--after", rerun, "--at", "+1s", "-o", "name").stdout.split()
+        self.assertEqual(len(last), 2)
+        for job in [rerun, *(name.removeprefix("job/") for name in last)]:
+            self.cluster.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.cluster.job(last[0].removeprefix("job/"))["spec"]["start"]["after"], rerun)
 
     def test_a_note(self):
         job = self.cluster.submit(self.tiny())

@@ -29,6 +29,10 @@ void World::CheckEvent(const v1::JobEvent& event) {
   if (!created && !core::IsLegalTransition(event.from_state(), event.to_state())) {
     Fail(absl::StrCat("illegal transition: ", event.ShortDebugString()));
   }
+  if (event.to_state() == v1::JOB_STATE_SUCCEEDED) {
+    TakeSuccess(event.job_id());
+  }
+  extended_ += last == v1::JOB_STATE_SUCCEEDED && event.to_state() == v1::JOB_STATE_QUEUED ? 1 : 0;
   last = event.to_state();
   ++reasons_[absl::StrCat(core::StateName(event.to_state()), " ", event.reason_code())];
 }
@@ -84,6 +88,8 @@ void World::Commit(const core::Effects& effects) {
         Fail(absl::StrCat(job.job_id(), ": epoch ", old_epoch, " -> ", job.epoch()));
       }
       epochs_ += job.epoch() - old_epoch;
+    } else if (FirstsState(job) == v1::JOB_STATE_SUCCEEDED) {
+      first_came_.insert(job.job_id());
     }
     if (store_.last_state[job.job_id()] != job.state()) {
       Fail(absl::StrCat(job.job_id(), ": state changed without an event"));

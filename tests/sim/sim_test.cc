@@ -39,6 +39,7 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
   int64_t told = 0;
   int64_t refused = 0;
   int64_t waited = 0;
+  int64_t extended = 0;
   absl::Duration virtual_time;
   std::map<std::string, int64_t> reasons;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
@@ -55,6 +56,7 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
     told += world.told();
     refused += world.refused();
     waited += world.started_after_waiting();
+    extended += world.extended();
     virtual_time += world.virtual_time();
     for (const auto& [reason, count] : world.reasons()) {
       reasons[reason] += count;
@@ -64,7 +66,8 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
             << epochs << " gang starts, " << absl::FormatDuration(virtual_time)
             << " of virtual time\n  " << overtakings << " starts ahead of older jobs, " << aged
             << " ahead of jobs of higher priority\n  " << told << " notifications told, " << refused
-            << " refused, " << waited << " starts after a time or another job\n";
+            << " refused, " << waited << " starts after a time or another job\n  " << extended
+            << " jobs extended after their success\n";
   for (const auto& [reason, count] : reasons) {
     std::cout << "  " << reason << ": " << count << "\n";
   }
@@ -75,6 +78,7 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
     EXPECT_GT(told, 0);
     EXPECT_GT(refused, 0);
     EXPECT_GT(waited, 0);
+    EXPECT_GT(extended, 0);
   }
 }
 

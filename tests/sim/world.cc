@@ -374,12 +374,13 @@ void World::UserAction() {
       pause.set_job_id(id);
       return Send(pause);
     }
-    case 3:
-    case 4: {
+    case 3: {
       core::ResumeJob resume;
       resume.job_id = id;
       return Send(resume);
     }
+    case 4:
+      return Send(WithMoreSteps(id));
     case 5: {
       v1::UpdateJobRequest update;
       update.set_job_id(id);
@@ -392,6 +393,19 @@ void World::UserAction() {
     default:
       return Send(OfWorker<v1::UncordonWorkerRequest>(worker));
   }
+}
+
+core::ResumeJob World::WithMoreSteps(const std::string& job_id) {
+  core::ResumeJob resume;
+  resume.job_id = job_id;
+  if (const v1::JobRecord* const record = core_->FindJob(job_id)) {
+    resume.spec = record->job().spec();
+    v1::TrainSpec& train = *resume.spec->mutable_train();
+    train.set_steps(train.steps() + Pick(1, 20));
+    resume.etag = record->job().etag();
+    resume.overrides.push_back({"train.steps", "", ""});
+  }
+  return resume;
 }
 
 void World::Send(const core::Command& command) {

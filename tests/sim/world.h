@@ -125,6 +125,8 @@ class World {
   // Notifications that were owed and came, and those that were given up as their URLs are refused.
   int64_t told() const { return told_; }
   int64_t refused() const { return refused_; }
+  // Jobs that have succeeded and were resumed with more steps.
+  int64_t extended() const { return extended_; }
   // First starts of jobs that had to wait for a time or for another job.
   int64_t started_after_waiting() const { return started_after_waiting_; }
 
@@ -151,6 +153,8 @@ class World {
   // No packet gets through for a while, or in one direction, to this worker or to all.
   void CutOff(Daemon& daemon, bool all, absl::Duration length);
   void UserAction();
+  // As the service does it: a resume that brings a changed spec.
+  core::ResumeJob WithMoreSteps(const std::string& job_id);
   // A user's command takes a while to arrive, and may arrive twice.
   void Send(const core::Command& command);
   bool AllFaults() const { return mode_ == Mode::kEverything || mode_ == Mode::kDisk; }
@@ -196,6 +200,10 @@ class World {
   bool NoneIsPending() const;
   // The core has seen a wall clock at or past the job's start time.
   bool TimeCame(const v1::Job& job) const;
+  // The job that it waits for has succeeded since this one is there; true if it waits for none.
+  bool FirstCame(const v1::Job& job) const;
+  // Jobs that wait for `first`, which succeeds.
+  void TakeSuccess(const std::string& first);
   // State of the job that it waits for; SUCCEEDED if for none.
   v1::JobState FirstsState(const v1::Job& job) const;
   void LookAtTheClock();
@@ -292,9 +300,11 @@ class World {
   std::set<int> no_after_;                         // the job to wait for had ended
   std::map<std::string, absl::Time> latest_seen_;  // wall clock since the job is there
   std::set<std::string> seen_waiting_;             // for a time or another job
+  std::set<std::string> first_came_;               // the job that they wait for has succeeded
   int64_t told_ = 0;
   int64_t refused_ = 0;
   int64_t started_after_waiting_ = 0;
+  int64_t extended_ = 0;
 
   std::vector<std::unique_ptr<Daemon>> daemons_;
   std::map<uint64_t, Link> links_;

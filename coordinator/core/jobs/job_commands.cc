@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/reasons/reason_codes.h"
 #include "common/spec/fields/rows.h"
+#include "common/spec/objective/objective_table.h"
 #include "coordinator/core/errors.h"
 #include "coordinator/core/event_bounds.h"
 #include "coordinator/core/jobs/evaluated_models.h"
@@ -27,6 +28,33 @@ absl::Status Precondition(const std::string& reason, const std::string& message)
 absl::Status AnswerForgotten() {
   return MakeError(absl::StatusCode::kUnavailable, "REQUEST_FORGOTTEN",
                    "the answer to this request_id has just been forgotten; send it again");
+}
+
+// Whether a job that has succeeded may go on with `spec`: something is left to do, and there is a
+// checkpoint to continue from.
+absl::Status CheckExtension(const v1::Job& job, const v1::JobSpec& spec) {
+  if (!spec::Trains(spec)) {
+    return Precondition("NO_STEPS_LEFT", absl::StrCat("job ", job.job_id(), " has done its work, ",
+                                                      spec::StepText(job),
+                                                      ", and cannot be extended; submit "
+                                                      "another one"));
+  }
+  if (spec.train().steps() <= job.step()) {
+    return Precondition(
+        "NO_STEPS_LEFT",
+        absl::StrCat("job ", job.job_id(), " has succeeded: it has done ", job.step(),
+                     " steps; to extend it, set train.steps to more: jobctl resume ", job.job_id(),
+                     " --set train.steps=", 2 * job.step()));
+  }
+  if (!job.has_checkpoint()) {
+    return Precondition("NO_CHECKPOINT",
+                        absl::StrCat("job ", job.job_id(),
+                                     " has succeeded and its checkpoints were deleted, so nothing "
+                                     "is left to extend; jobctl rerun ",
+                                     job.job_id(), " --set train.steps=", spec.train().steps(),
+                                     " trains from the beginning"));
+  }
+  return absl::OkStatus();
 }
 
 // A job as it is submitted, without what only other jobs tell of it.
@@ -243,15 +271,14 @@ void JobCommands::Pause(const v1::PauseJobRequest& request) {
 
 absl::Status JobCommands::CheckResume(const JobState& job, const ResumeJob& command) {
   const v1::JobState state = job.state();
-  const bool stopped = state == v1::JOB_STATE_PAUSED || state == v1::JOB_STATE_FAILED ||
-                       state == v1::JOB_STATE_CANCELLED;
+  const bool stopped = state == v1::JOB_STATE_PAUSED || IsTerminal(state);
   if (!command.etag.empty() && command.etag != job.job().etag()) {
     return EtagMismatch(command.job_id);
   }
-  if (state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_CANCELLING) {
+  if (state == v1::JOB_STATE_CANCELLING) {
     return Precondition("NOT_RESUMABLE",
                         absl::StrCat("job ", command.job_id, " cannot be resumed: its state is ",
-                                     StateName(state), "; a paused, failed or cancelled job can"));
+                                     StateName(state), "; wait until it is cancelled"));
   }
   if (!stopped && !command.overrides.empty()) {
     return Precondition("NOT_STOPPED",
@@ -259,6 +286,9 @@ absl::Status JobCommands::CheckResume(const JobState& job, const ResumeJob& comm
                                      "; pause it before changing its spec"));
   }
   const v1::JobSpec& spec = command.spec.has_value() ? *command.spec : job.job().spec();
+  if (state == v1::JOB_STATE_SUCCEEDED) {
+    HEARTH_RETURN_IF_ERROR(CheckExtension(job.job(), spec));
+  }
   const double limit = static_cast<double>(spec.resources().time_limit().seconds());
   if (stopped && spec.resources().has_time_limit() && job.job().running_seconds() >= limit) {
     return Precondition("TIME_LIMIT_USED_UP",
@@ -322,6 +352,10 @@ absl::Status JobCommands::Requeue(JobState& job, const ResumeJob& command) {
   job.set_restarts(0);
   if (has_start) {
     jobs_.SetStart(job, was_held, std::move(start), turn_.now());
+  }
+  if (job.state() == v1::JOB_STATE_SUCCEEDED) {
+    // Jobs that wait for its success have it, whatever comes of the extension.
+    conditions_.Check();
   }
   states_.Transition(job, v1::JOB_STATE_QUEUED, turn_.user(), reasons::kUserResume,
                      "resumed by the user");

@@ -7,6 +7,7 @@
 #include "coordinator/core/gangs/gang_ends.h"
 #include "coordinator/core/jobs/job_states.h"
 #include "coordinator/core/jobs/jobs.h"
+#include "coordinator/core/jobs/start_conditions.h"
 #include "coordinator/core/part_rows.h"
 #include "coordinator/core/placement/plan_timer.h"
 #include "coordinator/core/turn.h"
@@ -22,8 +23,15 @@ class JobCommands {
               Jobs& jobs,
               JobStates& states,
               GangEnds& ends,
+              StartConditions& conditions,
               PlanTimer& plan)
-      : turn_(turn), options_(options), jobs_(jobs), states_(states), ends_(ends), plan_(plan) {}
+      : turn_(turn),
+        options_(options),
+        jobs_(jobs),
+        states_(states),
+        ends_(ends),
+        conditions_(conditions),
+        plan_(plan) {}
 
   static std::vector<CommandRow> Rows();
 
@@ -46,6 +54,7 @@ class JobCommands {
   Jobs& jobs_;
   JobStates& states_;
   GangEnds& ends_;
+  StartConditions& conditions_;
   PlanTimer& plan_;
 };
 

@@ -98,6 +98,25 @@ TEST(Notifications, End_IsWrittenWithItsEventAndTold) {
   EXPECT_THAT(h.events.back().message(), HasSubstr("http://sink/x was told: succeeded"));
 }
 
+TEST(Notifications, JobThatIsExtended_TellsOfItsNewEndToo) {
+  Harness h(Options());
+  RunTold(h);
+  h.Checkpoint("job", 1);
+  for (const int64_t steps : {2'000'000, 3'000'000}) {
+    h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+    h.Tick();
+    Answer(h, h.deliveries.back(), absl::OkStatus());
+    ResumeJob resume;
+    resume.job_id = "job";
+    resume.spec = h.Job("job").spec();
+    resume.spec->mutable_train()->set_steps(steps);
+    ASSERT_TRUE(h.Do(resume).reply->status.ok());
+    h.Tick();
+    h.Step("job", 2);
+  }
+  EXPECT_THAT(Told(h), ElementsAre("succeeded", "succeeded"));
+}
+
 TEST(Notifications, Body_IsWhatTheDocumentSays) {
   Harness h(Options());
   RunTold(h);

@@ -35,8 +35,8 @@ class StartConditions {
   StartConditions(const Turn& turn, Jobs& jobs, JobStates& states)
       : turn_(turn), jobs_(jobs), states_(states) {}
 
-  // In a Tick: releases the jobs whose conditions are met, cancels those that would wait for ever,
-  // and tells the others what they wait for.
+  // In a Tick, and before a job that has succeeded is resumed: releases the jobs whose conditions
+  // are met, cancels those that would wait for ever, and tells the others what they wait for.
   void Check();
 
  private:

@@ -141,6 +141,34 @@ TEST(After, FirstSucceeds_StartsTheOther) {
   EXPECT_EQ(h.State("second"), v1::JOB_STATE_STARTING);
 }
 
+// The success counts, even if no tick has come between it and the extension. A job that comes later
+// waits for the new end.
+TEST(After, FirstSucceedsAndIsExtendedAtOnce_StartsTheOther) {
+  for (const bool cancelled : {false, true}) {
+    Harness h;
+    h.Running(1, "first");
+    h.Connect("b");
+    Submit(h, "second", After("first"));
+    h.Pass(absl::Seconds(2), {"a", "b"});
+    h.Checkpoint("first", h.Job("first").step());
+    h.Exit("first", 0, v1::EXIT_REASON_FINISHED);
+    ASSERT_EQ(h.State("first"), v1::JOB_STATE_SUCCEEDED);
+    ResumeJob resume;
+    resume.job_id = "first";
+    resume.spec = h.Job("first").spec();
+    resume.spec->mutable_train()->set_steps(2'000'000);
+    ASSERT_TRUE(h.Do(resume).reply->status.ok());
+    EXPECT_TRUE(h.core->FindJob("second")->start().job_succeeded());
+    Submit(h, "third", After("first"));
+    if (cancelled) {
+      h.Cancel("first");
+    }
+    h.Tick();
+    EXPECT_EQ(h.State("second"), v1::JOB_STATE_STARTING);
+    EXPECT_EQ(h.State("third"), cancelled ? v1::JOB_STATE_CANCELLED : v1::JOB_STATE_QUEUED);
+  }
+}
+
 TEST(After, FirstEndsOtherwise_CancelsTheWholeChain) {
   for (const bool deleted : {false, true}) {
     Harness h;

@@ -14,19 +14,37 @@
 
 namespace hearth::jobctl {
 
-std::string DeviceWarning(const std::string& device, const std::vector<v1::Worker>& workers) {
-  const bool there = std::any_of(workers.begin(), workers.end(), [&](const v1::Worker& worker) {
-    return worker.device().kind() == device;
-  });
-  if (there) {
+std::string WorkersWarning(const v1::ResourceSpec& resources,
+                           const std::vector<v1::Worker>& workers) {
+  const std::string& device = resources.device();
+  const auto of_device = [&](const v1::Worker& worker) { return worker.device().kind() == device; };
+  const std::string daemon =
+      absl::StrCat("hearth-worker --device ", device == "cuda" ? "cuda:0" : device);
+  if (std::none_of(workers.begin(), workers.end(), of_device)) {
+    const std::string all = workers.empty()
+                                ? "there is no worker yet"
+                                : absl::StrCat("no worker has resources.device ", device);
+    const bool other = !workers.empty() && device == "cuda";
+    return absl::StrCat(all, "; the job waits until ", daemon, " joins",
+                        other ? " (on the CPU: --set resources.device=cpu)" : "");
+  }
+  const auto connected =
+      std::count_if(workers.begin(), workers.end(), [&](const v1::Worker& worker) {
+        return of_device(worker) && worker.state() != v1::WORKER_STATE_LOST &&
+               worker.state() != v1::WORKER_STATE_OFFLINE;
+      });
+  // One that is away may come back: a single worker is not worth a warning.
+  const int least = resources.min_workers() > 0 ? resources.min_workers() : resources.workers();
+  if (connected >= least || least == 1) {
     return "";
   }
-  const std::string all = workers.empty() ? "there is no worker yet"
-                                          : absl::StrCat("no worker has resources.device ", device);
-  const bool other = !workers.empty() && device == "cuda";
-  return absl::StrCat(all, "; the job waits until hearth-worker --device ",
-                      device == "cuda" ? "cuda:0" : device, " joins",
-                      other ? " (on the CPU: --set resources.device=cpu)" : "");
+  return absl::StrCat(
+      "the job asks for ", least < resources.workers() ? "at least " : "", least,
+      " workers with resources.device ", device, "; ", connected, connected == 1 ? " is" : " are",
+      " connected; it waits until more join (", daemon, ")",
+      connected == 0
+          ? ""
+          : absl::StrCat("; --set resources.workers=", connected, " uses those that are there"));
 }
 
 absl::Status ApplyAssignments(const std::vector<std::string>& assignments, v1::JobSpec& spec) {

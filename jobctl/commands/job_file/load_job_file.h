@@ -21,9 +21,11 @@ absl::Status ChangeStoredSpec(const std::vector<std::string>& assignments, v1::J
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& assignments);
 
-// A warning if none of `workers`, which are all that the coordinator knows, trains on `device`
-// ("cpu" or "cuda"); "" otherwise. Workers that are lost or offline count, because they may come
-// back.
-std::string DeviceWarning(const std::string& device, const std::vector<v1::Worker>& workers);
+// A warning if the job cannot start with `workers`, which are all that the coordinator knows: none
+// trains on resources.device ("cpu" or "cuda"), or fewer of those are connected than the job needs;
+// "" otherwise. For a job that needs one worker, those that are lost or offline count, because they
+// may come back. Labels (resources.selector) are not looked at.
+std::string WorkersWarning(const v1::ResourceSpec& resources,
+                           const std::vector<v1::Worker>& workers);
 
 }  // namespace hearth::jobctl

@@ -74,6 +74,18 @@ std::string BatchText(const v1::RunInfo& info) {
                          "gradients through ", info.comm()));
 }
 
+// What the job file asks for; a job that is paused meanwhile has another reason to wait.
+std::string StartText(const v1::StartSpec& start) {
+  std::vector<std::string> waits;
+  if (start.has_not_before()) {
+    waits.push_back(absl::StrCat("not before ", TimeText(start.not_before())));
+  }
+  if (!start.after().empty()) {
+    waits.push_back(absl::StrCat("when job ", start.after(), " has succeeded"));
+  }
+  return absl::StrJoin(waits, ", ");
+}
+
 void AppendProgress(Sheet& out, const v1::Job& job) {
   const v1::StepReport& report = job.last_report();
   const bool trains = spec::Trains(job.spec());
@@ -273,6 +285,9 @@ std::string DescribeText(const v1::Job& job,
     out.Line("Stuck", absl::StrCat("no step since ", TimeText(job.stuck_since())));
   }
   out.Line("Created", TimeText(job.create_time()));
+  if (job.spec().has_start() && job.epoch() == 0 && !Ended(job.state())) {
+    out.Line("Starts", StartText(job.spec().start()));
+  }
   out.Line("Started", TimeText(job.start_time()));
   out.Line("Ended", TimeText(job.end_time()));
   out.Line("Running for", HumanDuration(absl::Seconds(job.running_seconds())));

@@ -3,10 +3,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/status_macros.h"
-#include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/jobs/job_actions.h"
 
@@ -15,19 +12,19 @@ namespace {
 
 struct Options {
   std::string job;
+  std::vector<std::string> others;
   std::vector<std::string> words;
   std::string request_id;
 };
 
 absl::StatusOr<int> Run(Context& context, const Options& options) {
-  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  JobTargets targets;
+  targets.job_ids = {options.job};
+  targets.job_ids.insert(targets.job_ids.end(), options.others.begin(), options.others.end());
+  targets.request_id = options.request_id;
   v1::AddNoteRequest request;
-  request.set_job_id(options.job);
   request.set_text(absl::StrJoin(options.words, " "));
-  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, CallWithId(*client, options.request_id, request));
-  HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                       absl::StrCat("job/", job.job_id()), "noted", job));
-  return kExitOk;
+  return ChangeJobs(context, targets, request, [](const v1::Job&) { return "noted"; });
 }
 
 }  // namespace
@@ -36,6 +33,8 @@ Action SetupNote(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("job", options->job, "Job id")->required();
   app.add_option("text", options->words, "The note; several words need no quotes")->required();
+  app.add_option("--job", options->others, "Add it to this job, too; repeatable")
+      ->allow_extra_args(false);
   AddRequestId(app, options->request_id);
   return [options](Context& context) { return Run(context, *options); };
 }

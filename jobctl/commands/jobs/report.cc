@@ -2,17 +2,19 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "common/base/status_macros.h"
 #include "common/time/clock.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/job_actions.h"
 
 namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::string job_id;
+  std::vector<std::string> job_ids;
   std::string format;
 };
 
@@ -34,14 +36,18 @@ absl::StatusOr<ReportFacts> Ask(Client& client, const std::string& job_id) {
 
 absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  HEARTH_ASSIGN_OR_RETURN(ReportFacts facts, Ask(*client, options.job_id));
-  facts.prices = context.prices;
-  facts.temperature_limit = context.temperature_limit;
-  facts.now = Clock::Real().Now();
-  const Report report = BuildReport(facts);
-  WriteOut(options.format == "json"   ? RenderJson(report)
-           : options.format == "html" ? RenderHtml(report)
-                                      : RenderMarkdown(report));
+  std::vector<Report> reports;
+  for (const std::string& job_id : options.job_ids) {
+    HEARTH_ASSIGN_OR_RETURN(ReportFacts facts, Ask(*client, job_id));
+    facts.prices = context.prices;
+    facts.temperature_limit = context.temperature_limit;
+    facts.now = Clock::Real().Now();
+    reports.push_back(BuildReport(facts));
+  }
+  const absl::Span<const Report> all = reports;
+  WriteOut(options.format == "json"   ? RenderJson(all)
+           : options.format == "html" ? RenderHtml(all)
+                                      : RenderMarkdown(all));
   return kExitOk;
 }
 
@@ -49,7 +55,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupReport(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job_id, "Job id")->required();
+  AddJobs(app, options->job_ids);
   app.add_option("-o,--output", options->format, "md (default), html, json")
       ->check(CLI::IsMember({"md", "html", "json"}));
   return [options](Context& context) -> absl::StatusOr<int> {

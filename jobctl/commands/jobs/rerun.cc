@@ -1,4 +1,4 @@
-// `jobctl rerun`: submits a job again as a new one.
+// `jobctl rerun`: submits jobs again as new ones.
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,45 +10,61 @@
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/commands/jobs/start_options.h"
 
 namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::string job;
+  std::vector<std::string> job_ids;
+  StartOptions start;
   std::vector<std::string> assignments;
   std::string job_id;
   std::string request_id;
 };
 
-absl::StatusOr<int> Run(Context& context, const Options& options) {
-  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+absl::Status RunAgain(Context& context,
+                      Client& client,
+                      const Options& options,
+                      const std::string& job_id) {
   v1::GetJobRequest get;
-  get.set_job_id(options.job);
-  HEARTH_ASSIGN_OR_RETURN(const v1::Job old, client->Call<v1::Job>(get));
+  get.set_job_id(job_id);
+  HEARTH_ASSIGN_OR_RETURN(const v1::Job old, client.Call<v1::Job>(get));
   v1::CreateJobRequest request;
   *request.mutable_spec() = old.spec();
   // The new job does not wait for what the old one waited for.
   request.mutable_spec()->clear_start();
   HEARTH_RETURN_IF_ERROR(ChangeStoredSpec(options.assignments, *request.mutable_spec()));
+  HEARTH_RETURN_IF_ERROR(TakeStart(options.start, *request.mutable_spec()));
   request.set_job_id(options.job_id);
-  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, CallWithId(*client, options.request_id, request));
+  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, CallWithId(client, options.request_id, request));
   for (const std::string& warning : job.warnings()) {
     WriteErr(absl::StrCat("warning: ", warning, "\n"));
   }
-  HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                       absl::StrCat("job/", job.job_id()), "submitted", job));
-  return kExitOk;
+  return PrintMutation(context.format, context.quiet, absl::StrCat("job/", job.job_id()),
+                       "submitted", job);
+}
+
+absl::StatusOr<int> Run(Context& context, const Options& options) {
+  if (options.job_ids.size() > 1 && !(options.job_id.empty() && options.request_id.empty())) {
+    WriteErr("error: --job-id and --request-id are for one job\n");
+    return kExitUsage;
+  }
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  return ForEachJob(options.job_ids, [&](const std::string& job_id) {
+    return RunAgain(context, *client, options, job_id);
+  });
 }
 
 }  // namespace
 
 Action SetupRerun(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job, "Job id")->required();
+  AddJobs(app, options->job_ids);
   app.add_option("--set", options->assignments,
                  "Override a field: path=value, repeatable; null restores the default")
       ->allow_extra_args(false);
+  AddStartOptions(app, options->start);
   app.add_option("--job-id", options->job_id, "Id of the new job (default: made from its name)");
   AddRequestId(app, options->request_id);
   return [options](Context& context) { return Run(context, *options); };

@@ -14,12 +14,12 @@
 #include "common/spec/fields/idle.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/resolve/resolve.h"
-#include "common/time/clock.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/commands/jobs/follow.h"
 #include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/commands/jobs/start_options.h"
 #include "jobctl/commands/jobs/wait.h"
 
 namespace hearth::jobctl {
@@ -32,8 +32,7 @@ struct Options {
   std::string request_id;
   std::string dry_run;
   std::string timeout;
-  std::string at;
-  std::string after;
+  StartOptions start;
   bool watch = false;
   bool wait = false;
 };
@@ -45,15 +44,14 @@ absl::StatusOr<int> DryRunClient(v1::JobSpec spec) {
   return kExitOk;
 }
 
-// Warns if no known worker has the device that the job asks for: the job would wait for ever.
-void WarnAboutDevice(Client& client, const v1::Job& job) {
-  const std::string& device = job.spec().resources().device();
+// Warns if the job would wait for workers that are not there.
+void WarnAboutWorkers(Client& client, const v1::Job& job) {
   const auto workers = client.Call<v1::ListWorkersResponse>(v1::ListWorkersRequest());
   if (!workers.ok() || Ended(job.state())) {
     return;  // the job is submitted; this is a hint, not a check
   }
-  const std::string text =
-      DeviceWarning(device, {workers->workers().begin(), workers->workers().end()});
+  const std::string text = WorkersWarning(job.spec().resources(),
+                                          {workers->workers().begin(), workers->workers().end()});
   if (!text.empty()) {
     WriteErr(absl::StrCat("warning: ", text, "\n"));
   }
@@ -93,26 +91,6 @@ void SayWhatItTakes(Client& client, const Context& context, v1::JobSpec spec) {
   }
 }
 
-// --at and --after override start.not_before and start.after. Prints the time that was understood.
-absl::Status TakeStart(const Options& options, v1::JobSpec& spec) {
-  if (!options.after.empty()) {
-    spec.mutable_start()->set_after(options.after);
-  }
-  if (options.at.empty()) {
-    return absl::OkStatus();
-  }
-  const absl::TimeZone zone = absl::LocalTimeZone();
-  HEARTH_ASSIGN_OR_RETURN(const absl::Time time,
-                          ParseStartTime(options.at, Clock::Real().Now(), zone, "--at"));
-  const int64_t seconds = absl::ToUnixSeconds(time);
-  spec.mutable_start()->mutable_not_before()->set_seconds(seconds);
-  spec.mutable_start()->mutable_not_before()->set_nanos(
-      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
-  WriteErr(absl::StrCat("starts at ", absl::FormatTime("%Y-%m-%d %H:%M:%S %Z", time, zone),
-                        " or later\n"));
-  return absl::OkStatus();
-}
-
 // The answer to a repeated request is the job's present state.
 std::string SubmittedText(const v1::Job& job) {
   return job.reason_code() == reasons::kSubmitted
@@ -123,7 +101,7 @@ std::string SubmittedText(const v1::Job& job) {
 absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(options.timeout, "--timeout"));
   HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(options.file, options.assignments));
-  HEARTH_RETURN_IF_ERROR(TakeStart(options, spec));
+  HEARTH_RETURN_IF_ERROR(TakeStart(options.start, spec));
   // Before a client is made: this works without a coordinator.
   if (options.dry_run == "client") {
     return DryRunClient(std::move(spec));
@@ -142,7 +120,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   for (const std::string& warning : job.warnings()) {
     WriteErr(absl::StrCat("warning: ", warning, "\n"));
   }
-  WarnAboutDevice(*client, job);
+  WarnAboutWorkers(*client, job);
   const bool dry = request.validate_only();
   HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
                                        absl::StrCat("job/", job.job_id()),
@@ -167,13 +145,7 @@ Action SetupSubmit(CLI::App& app) {
       ->required();
   app.add_option("--set", options->assignments, "Override a field: path=value, repeatable")
       ->allow_extra_args(false);
-  app.add_option("--at", options->at,
-                 "Start no sooner than this: 22:00, \"2026-01-31 17:05\" (local time), or RFC 3339")
-      ->type_name("TIME");
-  app.add_option(
-         "--after", options->after,
-         "Start when this job has succeeded; if it does not succeed, the new job is cancelled")
-      ->type_name("JOB");
+  AddStartOptions(app, options->start);
   app.add_option("--job-id", options->job_id, "Id of the job (default: made from its name)");
   AddRequestId(app, options->request_id);
   app.add_option(

@@ -82,14 +82,16 @@ void Reporter::Announce() {
     rank_.link.SendLog("info", absl::StrCat("attention: forward ", attention.forward, ", backward ",
                                             attention.backward, within));
   }
+  const std::string ranks = info.world_size() == 1
+                                ? "one rank"
+                                : absl::StrCat(info.world_size(), " ranks over ", info.comm());
   rank_.link.SendLog(
-      "info",
-      absl::StrFormat("%s parameters, recipe %s (%s), %d rank%s over %s, %d tokens a step in "
-                      "micro-batches of %d sequences, %s planned, from step %d",
-                      FormatCount(static_cast<double>(info.parameters())), info.recipe(),
-                      info.recipe_execution(), info.world_size(), info.world_size() == 1 ? "" : "s",
-                      info.comm(), info.global_batch_tokens(), info.micro_batch_size(),
-                      FormatBytes(info.planned_bytes()), info.start_step()));
+      "info", absl::StrFormat("%s parameters, recipe %s (%s), %s, %d tokens a step in "
+                              "micro-batches of %d sequences, %s planned, from step %d",
+                              FormatCount(static_cast<double>(info.parameters())), info.recipe(),
+                              info.recipe_execution(), ranks, info.global_batch_tokens(),
+                              info.micro_batch_size(), FormatBytes(info.planned_bytes()),
+                              info.start_step()));
 }
 
 void Reporter::NoteDecisions(std::vector<Decision>& decisions) {
