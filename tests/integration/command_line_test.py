@@ -147,11 +147,19 @@ class CommandLineTest(harness.ClusterTest):
         wrong = self.cluster.jobctl("list", "--sort", "stp", check=False)
         self.assertEqual(wrong.stderr, "error: stp: no field stp; did you mean step?\n")
 
-        # The beginning of an id is the job at a terminal, unless nothing could be taken back; in a script it is no job.
+        # The beginning of an id is the job, at a terminal for all verbs unless nothing could be taken back; in a script for those that show.
         self.assertEqual(self.at_a_terminal("get", "first"), f"first is job/{first}\n")
         self.assertEqual(self.at_a_terminal("cancel", "first", "second", "--now"),
                          f"error: no job first; with --now give the whole id: {first}?\n")
-        self.assertEqual(self.cluster.jobctl("wait", "first", check=False).returncode, 102)
+        self.assertEqual(self.cluster.json("get", "first")["jobId"], first)
+        shown = self.cluster.jobctl("get", "first", "-o", "name")
+        self.assertEqual((shown.stdout, shown.stderr), (f"job/{first}\n", f"first is job/{first}\n"))
+        shown = self.cluster.jobctl("get", "first", "-q")
+        self.assertEqual((shown.stdout, shown.stderr), (f"job/{first}\n", ""))
+        for verb, code in (("pause", 1), ("wait", 102)):
+            refused = self.cluster.jobctl(verb, "first", check=False)
+            self.assertEqual(refused.returncode, code)
+            self.assertIn(f"error: no job first; did you mean {first}? {verb} needs the whole id in a script", refused.stderr)
         self.assertEqual(self.cluster.jobctl("wait", "none", check=False).returncode, 102)
 
         shown = self.cluster.jobctl("describe", first, second).stdout
