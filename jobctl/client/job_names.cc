@@ -50,7 +50,7 @@ absl::Status CompleteArgument(const CLI::App& app,
   std::vector<std::string> ids;
   std::string said;
   for (const std::string& typed : std::vector<std::string>(option.results())) {
-    if (NamesFolder(argument, typed)) {
+    if (NamesFolder(argument, typed) || !MayBeginAnId(typed)) {
       ids.push_back(typed);
       continue;
     }

@@ -28,20 +28,27 @@ absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text, std::string
 
 absl::StatusOr<absl::Time> ParseSince(const std::string& text,
                                       absl::Time now,
+                                      absl::TimeZone zone,
                                       std::string_view option) {
   if (const absl::StatusOr<absl::Duration> ago = ParseDuration(text); ago.ok()) {
     return now - *ago;
   }
   absl::Time time;
   std::string error;
-  // As commands print it, then RFC 3339.
-  if (absl::ParseTime("%Y-%m-%d %H:%M:%S", text, absl::LocalTimeZone(), &time, &error) ||
-      absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
+  // Local time, as commands print it or shorter.
+  for (const char* format :
+       {"%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"}) {
+    if (absl::ParseTime(format, text, zone, &time, &error)) {
+      return time;
+    }
+  }
+  if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
     return time;
   }
   return absl::InvalidArgumentError(
       absl::StrCat(std::string(option), " ", text,
-                   ": expected how long ago (10m) or a time (2026-01-31 17:05:00)"));
+                   ": expected how long ago (10m), a date (2026-01-31), or a date and a time "
+                   "(\"2026-01-31 17:05\")"));
 }
 
 namespace {

@@ -28,13 +28,26 @@ class Table {
   void Add(std::vector<std::string> row);
   // Never cuts this column, counted from 0.
   void Keep(size_t column) { kept_.insert(column); }
-  // At most `columns` wide, 0 = any width: a long last column wraps at word boundaries, the widest
-  // of the others are cut with an ellipsis, to no less than 8 characters.
+  // Shortens the last column in the middle instead of wrapping it: for paths, which differ at
+  // their end.
+  void ShortenLast() { shorten_last_ = true; }
+  // For -o wide: cuts and shortens nothing. The last column wraps at blanks only, so a table may be
+  // wider than asked for.
+  void Whole() { whole_ = true; }
+  // Columns that it takes where any width is allowed.
+  int Width() const;
+  // At most `columns` wide, 0 = any width: a long last column wraps as WrapText does, the widest of
+  // the others are cut with an ellipsis, to no less than 8 characters.
   std::string Render(int columns = 0) const;
 
  private:
+  std::vector<int> Widths() const;
+  std::string LastCell(const std::string& cell, int width, int indent) const;
+
   std::vector<std::vector<std::string>> rows_;
   std::set<size_t> kept_;
+  bool shorten_last_ = false;
+  bool whole_ = false;
 };
 
 // Protobuf's JSON mapping, indented, with zero-valued fields, newline at the end.
@@ -60,7 +73,7 @@ absl::Status PrintWorkers(OutputFormat format,
                           const google::protobuf::Message& whole);
 
 // The tables of those, and of events; events of several jobs have a column for the job. `columns`
-// as in Table::Render; ages are those at `now`. `wide`: with all columns.
+// as in Table::Render; ages are those at `now`. `wide`: with all columns, and nothing is cut.
 std::string RenderJobs(const std::vector<v1::Job>& jobs,
                        bool wide,
                        const std::vector<ExtraCell>& extra,
@@ -99,9 +112,19 @@ std::string EscapeControl(std::string_view text, bool keep_lines);
 // Columns that UTF-8 text takes on a terminal, a code point each.
 int DisplayWidth(std::string_view text);
 
-// `text` wrapped at blanks and line ends so that each line has at most `width` columns (a longer
-// word gets a line of its own); lines after the first are indented by `indent` blanks.
-std::string WrapText(std::string_view text, int width, int indent);
+enum class LongWords { kBreak, kKeep };
+
+// `text` wrapped at blanks and line ends so that each line has at most `width` columns; lines after
+// the first are indented by `indent` blanks. A word that is longer than `width` begins a line, and
+// is broken after a slash, else where the line is full; with kKeep it gets a wider line.
+std::string WrapText(std::string_view text,
+                     int width,
+                     int indent,
+                     LongWords long_words = LongWords::kBreak);
+
+// `text` in at most `width` columns: the middle is left out, and more of the end stays than of the
+// beginning.
+std::string ShortenMiddle(std::string_view text, int width);
 
 // The width that text for people is fitted to: the terminal's; 0 (any) if stdout is no terminal.
 int FitColumns();

@@ -62,7 +62,34 @@ TEST(EscapeControl, WhatATerminalObeys_IsShown) {
 TEST(WrapText, LongText_BreaksAtWords) {
   EXPECT_EQ(WrapText("short", 10, 4), "short");
   EXPECT_EQ(WrapText("one two three", 7, 2), "one two\n  three");
-  EXPECT_EQ(WrapText("incomprehensible x", 7, 0), "incomprehensible\nx");
+  EXPECT_EQ(WrapText("incomprehensible x", 7, 0, LongWords::kKeep), "incomprehensible\nx");
+}
+
+TEST(WrapText, ALongWord_IsBrokenAfterASlashElseWhereTheLineIsFull) {
+  EXPECT_EQ(WrapText("incomprehensible x", 7, 0), "incompr\nehensib\nle x");
+  EXPECT_EQ(WrapText("in /data/checkpoints/run-a/step-10", 20, 2),
+            "in\n  /data/checkpoints/\n  run-a/step-10");
+  EXPECT_EQ(WrapText("\u2581\u2582\u2583 x", 2, 0), "\u2581\u2582\n\u2583\nx");
+}
+
+TEST(ShortenMiddle, Path_KeepsMoreOfItsEnd) {
+  EXPECT_EQ(ShortenMiddle("abcdefghij", 10), "abcdefghij");
+  EXPECT_EQ(ShortenMiddle("abcdefghij", 8), "a...ghij");
+  EXPECT_EQ(ShortenMiddle("\u2581bcdefghi\u2588", 8), "\u2581...ghi\u2588");
+}
+
+TEST(Table, Paths_AreShortenedAndWholeWhenWide) {
+  Table table({"STEP", "PATH"});
+  table.ShortenLast();
+  table.Add({"10", "/data/checkpoints/a-job/e1/step-00000010"});
+  EXPECT_EQ(table.Render(30),
+            "STEP  PATH\n"
+            "10    /data...e1/step-00000010\n");
+  EXPECT_EQ(table.Width(), 46);
+  table.Whole();
+  EXPECT_EQ(table.Render(30),
+            "STEP  PATH\n"
+            "10    /data/checkpoints/a-job/e1/step-00000010\n");
 }
 
 TEST(StateName, Job_DropsThePrefix) {

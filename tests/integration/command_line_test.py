@@ -98,6 +98,15 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual([(row["key"], row[two]) for row in rows], [("optimizer.lr", "0.5"), ("train.steps", "3")])
         self.assertIn("optimizer.lr", self.cluster.jobctl("diff", one, f"job/{two}").stdout)
         self.assertIn("the same", self.cluster.jobctl("diff", one, one).stderr)
+        path = os.path.join(self.cluster.dir, "other.yaml")
+        with open(path, "w") as f:
+            json.dump(harness.tiny_job(self.data, steps=2, workers=1, optimizer={"lr": 0.5}), f)
+        rows = {row["key"]: row for row in json.loads(self.cluster.jobctl("diff", one, path, "-o", "json").stdout)}
+        self.assertEqual((rows["optimizer.lr"][one], rows["optimizer.lr"][path]), ("0.003", "0.5"))
+        self.assertNotIn("train.steps", rows)
+        missing = self.cluster.jobctl("diff", one, "none.yaml", check=False)
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn("none.yaml", missing.stderr)
         self.cluster.jobctl("wait", two)
         self.assertEqual(self.cluster.job(two)["state"], "JOB_STATE_SUCCEEDED")
 
@@ -143,6 +152,8 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual([line.split()[0] for line in table], ["job_id", first, second])
         self.assertEqual(self.cluster.jobctl("list", "--search", "FIRST", "-q").stdout, f"job/{first}\n")
         self.assertEqual(self.cluster.jobctl("list", "--since", "2020-01-01 00:00:00", "--user", "nobody", "-q").stdout, "")
+        self.assertEqual(self.cluster.jobctl("list", "--since", "2020-01-01", "-q").stdout, f"job/{second}\njob/{first}\n")
+        self.assertEqual(self.cluster.jobctl("list", "--since", "2099-01-01 17:05", "-q").stdout, "")
         self.assertIn("sweep=lr", self.cluster.jobctl("list", "-o", "wide", "--watch").stdout)
         wrong = self.cluster.jobctl("list", "--sort", "stp", check=False)
         self.assertEqual(wrong.stderr, "error: stp: no field stp; did you mean step?\n")

@@ -45,6 +45,10 @@ absl::StatusOr<int> List(Context& context, const std::string& job_id) {
     return kExitOk;
   }
   Table table({"STEP", "EPOCH", "SIZE", "HELD-OUT-LOSS", "CREATED", "PATH"});
+  table.ShortenLast();
+  if (context.format == OutputFormat::kWide) {
+    table.Whole();
+  }
   for (const v1::Checkpoint& checkpoint : response.checkpoints()) {
     table.Add({absl::StrCat(checkpoint.step()), absl::StrCat(checkpoint.epoch()),
                FormatBytes(checkpoint.bytes()),

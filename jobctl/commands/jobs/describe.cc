@@ -335,7 +335,8 @@ absl::StatusOr<std::string> Describe(Context& context,
     HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(client, job.job_id()));
     usage = UsageLines(UsageOf(job, history, context.prices), context.prices.currency);
   }
-  return DescribeText(job, events, version, usage, context.temperature_limit, FitColumns());
+  return DescribeText(job, events, version, usage, context.temperature_limit,
+                      context.format == OutputFormat::kWide ? 0 : FitColumns());
 }
 
 absl::StatusOr<int> Run(Context& context, const std::vector<std::string>& job_ids) {
