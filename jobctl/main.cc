@@ -80,7 +80,13 @@ absl::Status CompleteJobIds(const CLI::App& app, const Bound& command, Context& 
 
 absl::StatusOr<int> Run(const CLI::App& app, const Bound& command, Context& context) {
   HEARTH_RETURN_IF_ERROR(CompleteJobIds(app, command, context));
-  return command.action(context);
+  const absl::StatusOr<int> code = command.action(context);
+  if (code.ok() && context.format.unused()) {
+    hearth::jobctl::WriteErr(absl::StrCat("error: jobctl ", command.def->name,
+                                          " does not take -o jsonpath; use -o json with jq\n"));
+    return static_cast<int>(hearth::jobctl::kExitUsage);
+  }
+  return code;
 }
 
 int Dispatch(const CLI::App& app, const std::vector<Bound>& commands, Context& context) {
@@ -112,7 +118,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   hearth::jobctl::AddSettings(app, context);
-  app.add_option("-o,--output", format, "table, wide, json, yaml, name");
+  app.add_option("-o,--output", format, "table, wide, json, yaml, name, jsonpath=TEMPLATE");
   app.add_flag("-q,--quiet", context.quiet, "Print names only");
   app.add_flag("--no-color", context.no_color, "No colours in plots (as with NO_COLOR)");
 

@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/spec/objective/objective_table.h"
+#include "common/spec/violations/names.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "jobctl/views/terminal.h"
@@ -230,19 +231,29 @@ constexpr EventColumn kEventColumns[] = {
 absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name) {
   static constexpr struct {
     std::string_view name;
-    OutputFormat format;
-  } kFormats[] = {{"table", OutputFormat::kTable},
-                  {"wide", OutputFormat::kWide},
-                  {"json", OutputFormat::kJson},
-                  {"yaml", OutputFormat::kYaml},
-                  {"name", OutputFormat::kName}};
+    OutputFormat::Kind format;
+  } kFormats[] = {{"table", OutputFormat::kTable}, {"wide", OutputFormat::kWide},
+                  {"json", OutputFormat::kJson},   {"yaml", OutputFormat::kYaml},
+                  {"name", OutputFormat::kName},   {"jsonpath", OutputFormat::kJsonPath}};
+  const std::string_view word = name.substr(0, name.find('='));
+  const std::string_view text = word.size() < name.size() ? name.substr(word.size() + 1) : "";
+  std::vector<std::string_view> names;
   for (const auto& row : kFormats) {
-    if (row.name == name) {
-      return row.format;
+    const bool takes_text = row.format == OutputFormat::kJsonPath;
+    if (row.name == word && takes_text) {
+      HEARTH_ASSIGN_OR_RETURN(JsonPath path, JsonPath::Parse(text));
+      return OutputFormat(std::move(path));
     }
+    if (row.name == name) {
+      return OutputFormat(row.format);
+    }
+    names.push_back(row.name);
   }
+  const bool columns = absl::StartsWith(std::string(word), "custom-columns");
   return absl::InvalidArgumentError(
-      absl::StrCat("--output: '", std::string(name), "' is none of table, wide, json, yaml, name"));
+      absl::StrCat("--output: ",
+                   spec::UnknownNameText(std::string(name), "format", names,
+                                         columns ? "--columns job_id,state of list and get" : "")));
 }
 
 Table::Table(std::vector<std::string> header) {
@@ -333,9 +344,15 @@ absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message) {
   return absl::StrCat(out.c_str(), "\n");
 }
 
-absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::Message& message) {
-  if (format != OutputFormat::kJson && format != OutputFormat::kYaml) {
+absl::StatusOr<bool> PrintMessage(const OutputFormat& format,
+                                  const google::protobuf::Message& message) {
+  if (!format.data()) {
     return false;
+  }
+  if (format == OutputFormat::kJsonPath) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string values, format.Use().Print(message));
+    WriteOut(absl::EndsWith(values, "\n") ? values : values + "\n");
+    return true;
   }
   HEARTH_ASSIGN_OR_RETURN(const std::string text,
                           format == OutputFormat::kJson ? ToJson(message) : ToYaml(message));
@@ -343,7 +360,7 @@ absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::M
   return true;
 }
 
-absl::Status PrintJobs(OutputFormat format,
+absl::Status PrintJobs(const OutputFormat& format,
                        const std::vector<v1::Job>& jobs,
                        const google::protobuf::Message& whole,
                        const std::vector<ExtraCell>& extra) {
@@ -435,7 +452,7 @@ std::string RenderEvents(const std::vector<v1::JobEvent>& events, bool wide, int
   return table.Render(columns);
 }
 
-absl::Status PrintWorkers(OutputFormat format,
+absl::Status PrintWorkers(const OutputFormat& format,
                           const std::vector<v1::Worker>& workers,
                           const google::protobuf::Message& whole) {
   const absl::StatusOr<bool> printed = PrintMessage(format, whole);
@@ -495,7 +512,7 @@ std::string RenderWorkers(const std::vector<v1::Worker>& workers,
   }
   return table.Render(columns);
 }
-absl::Status PrintMutation(OutputFormat format,
+absl::Status PrintMutation(const OutputFormat& format,
                            bool quiet,
                            std::string_view resource,
                            std::string_view verbed,

@@ -129,8 +129,32 @@ TEST(Number, NotFinite_IsADash) {
 }
 
 TEST(ParseOutputFormat, Unknown_NamesTheChoices) {
-  EXPECT_FALSE(ParseOutputFormat("csv").ok());
   EXPECT_TRUE(ParseOutputFormat("wide").ok());
+  EXPECT_TRUE(*ParseOutputFormat("jsonpath={.job_id}") == OutputFormat::kJsonPath);
+  constexpr struct {
+    const char* typed;
+    const char* told;
+  } kSlips[] = {
+      {"csv", "\"csv\" is not a format (one of table, wide, json, yaml, name, jsonpath)"},
+      {"jsn", "\"jsn\" is not a format; did you mean json?"},
+      {"wide=1", "\"wide=1\" is not a format; did you mean wide?"},
+      {"custom-columns=A:.a", "did you mean --columns job_id,state of list and get?"},
+      {"jsonpath", "give a path, e.g. -o jsonpath='{.jobs[*].job_id}'"},
+      {"jsonpath={range .jobs[*]}", "there are no loops"},
+  };
+  for (const auto& slip : kSlips) {
+    const std::string text(ParseOutputFormat(slip.typed).status().message());
+    EXPECT_NE(text.find(slip.told), std::string::npos) << text;
+  }
+}
+
+TEST(OutputFormat, ATemplate_IsUnusedUntilSomethingIsPrintedByIt) {
+  const OutputFormat format = *ParseOutputFormat("jsonpath={.job_id}");
+  EXPECT_TRUE(format.data());
+  EXPECT_TRUE(format.unused());
+  EXPECT_EQ(*format.Use().Print(v1::Job()), "");
+  EXPECT_FALSE(format.unused());
+  EXPECT_FALSE(OutputFormat(OutputFormat::kJson).unused());
 }
 
 }  // namespace

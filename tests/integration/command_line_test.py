@@ -155,6 +155,13 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.cluster.jobctl("list", "--since", "2020-01-01", "-q").stdout, f"job/{second}\njob/{first}\n")
         self.assertEqual(self.cluster.jobctl("list", "--since", "2099-01-01 17:05", "-q").stdout, "")
         self.assertIn("sweep=lr", self.cluster.jobctl("list", "-o", "wide", "--watch").stdout)
+        shown = self.cluster.jobctl("list", "-o", "jsonpath={.jobs[*].spec.name}")
+        self.assertEqual(shown.stdout, "second first\n")
+        self.assertEqual(self.cluster.jobctl("get", first, "-o", "jsonpath={.spec.optimizer.lr}").stdout, "0.01\n")
+        wrong = self.cluster.jobctl("list", "-o", "jsonpath={.items[*].id}", check=False)
+        self.assertEqual((wrong.returncode, wrong.stderr), (1, "error: -o jsonpath: .items[*].id: no field items; did you mean jobs?\n"))
+        wrong = self.cluster.jobctl("diff", first, second, "-o", "jsonpath={.a}", check=False)
+        self.assertEqual((wrong.returncode, wrong.stderr), (2, "error: jobctl diff does not take -o jsonpath; use -o json with jq\n"))
         wrong = self.cluster.jobctl("list", "--sort", "stp", check=False)
         self.assertEqual(wrong.stderr, "error: stp: no field stp; did you mean step?\n")
 

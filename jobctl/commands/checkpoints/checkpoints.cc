@@ -121,8 +121,7 @@ absl::StatusOr<int> Prune(Context& context, Options& options) {
   const Sum sum = SumOf(response);
   const std::string what = absl::StrCat(sum.folders, " folder", sum.folders == 1 ? "" : "s", ", ",
                                         FormatBytes(sum.bytes));
-  const bool whole = context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml;
-  if (!whole) {
+  if (!context.format.data()) {
     Print(response);
   }
   if (!request.dry_run() && sum.folders > 0) {
