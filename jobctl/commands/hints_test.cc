@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/config/config.h"
 #include "common/spec/fields/idle.h"
@@ -102,6 +103,24 @@ TEST(Hints, WrongValues_NameTheRightOne) {
     const std::string path = std::string(slip.typed).substr(0, std::string(slip.typed).find('='));
     EXPECT_EQ(Refusal(slip.typed), path + ": " + slip.told);
   }
+}
+
+TEST(Hints, AllMistakesOfSet_AreToldAtOnce) {
+  v1::JobSpec job = spec::ValidJob();
+  const absl::Status status = ApplyAssignments(
+      {"train.stesp=1", "optimizer.lr=-1", "train.steps=many", "resources.device=gpu"}, job);
+  const std::vector<std::string> lines = absl::StrSplit(std::string(status.message()), '\n');
+  ASSERT_EQ(lines.size(), 4U) << status;
+  EXPECT_EQ(lines[0], "--set train.stesp=1: train.stesp: unknown key; did you mean steps?");
+  EXPECT_EQ(lines[1], "--set train.steps=many: train.steps: expected an integer, got \"many\"");
+  EXPECT_EQ(lines[2], "optimizer.lr: -1 is out of range; must be > 0");
+  EXPECT_EQ(lines[3].substr(0, lines[3].find(" (one of")),
+            "resources.device: \"gpu\" is not a device; did you mean cuda?");
+  EXPECT_EQ(ApplyAssignments({"train.stesp=1"}, job).message(),
+            absl::StrCat(lines[0], "\n", lines[2], "\n", lines[3]))
+      << "what was set stays set";
+  job = spec::ValidJob();
+  EXPECT_TRUE(ApplyAssignments({"optimizer.lr=-1"}, job).ok()) << "for the rules to judge";
 }
 
 // What jobctl says to the words.
