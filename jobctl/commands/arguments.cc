@@ -2,15 +2,19 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <iterator>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/io/env.h"
+#include "common/spec/violations/names.h"
+#include "hearth/v1/job.pb.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
@@ -162,6 +166,35 @@ absl::StatusOr<std::string> ReadInput(const std::string& path) {
     return Env::Real().ReadFile(path);
   }
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+std::string WrongState(const std::string& states) {
+  // Words of other programs.
+  static constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
+      {"active", "running"},    {"canceled", "cancelled"}, {"completed", "succeeded"},
+      {"done", "succeeded"},    {"error", "failed"},       {"finished", "succeeded"},
+      {"pending", "queued"},    {"stopped", "paused"},     {"suspended", "paused"},
+      {"success", "succeeded"}, {"waiting", "queued"},
+  };
+  std::vector<std::string> names;
+  const google::protobuf::EnumDescriptor& type = *v1::JobState_descriptor();
+  for (int i = 1; i < type.value_count(); ++i) {  // the first is UNSPECIFIED
+    names.push_back(
+        absl::AsciiStrToLower(StateName(static_cast<v1::JobState>(type.value(i)->number()))));
+  }
+  const std::vector<std::string> words = absl::StrSplit(states, ',', absl::SkipEmpty());
+  for (const std::string& word : words) {
+    const std::string name = absl::AsciiStrToLower(absl::StripAsciiWhitespace(word));
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      continue;
+    }
+    std::string_view meant;
+    for (const auto& [typed, state] : kSynonyms) {
+      meant = name == typed ? state : meant;
+    }
+    return spec::UnknownNameText(name, "state of a job", {names.begin(), names.end()}, meant);
+  }
+  return "";
 }
 
 absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id) {

@@ -10,10 +10,12 @@
 #include "common/spec/fields/idle.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/commands/settings.h"
 #include "jobctl/commands/usage.h"
+#include "jobctl/views/metrics_plot.h"
 #include "tests/support/common/valid_job.h"
 
 namespace hearth::jobctl {
@@ -171,6 +173,22 @@ TEST(Hints, WrongCommands_NameTheRightOne) {
     EXPECT_EQ(Said(line), "error: jobctl has no command \"" + line.substr(0, line.find(' ')) +
                               "\"; did you mean jobctl " + slip.told + "?\n");
   }
+  for (const Slip& slip : std::vector<Slip>{{"token ls", "list"},
+                                            {"token rm x", "revoke"},
+                                            {"token add x", "create"},
+                                            {"token lst", "list"},
+                                            {"context ls", "list"},
+                                            {"context rm x", "remove"},
+                                            {"context switch x", "use"},
+                                            {"context create x", "add"},
+                                            {"dataset make x", "build"},
+                                            {"dataset show x", "inspect"},
+                                            {"dataset merge x", "mix"}}) {
+    const std::vector<std::string> words = absl::StrSplit(slip.typed, ' ');
+    EXPECT_EQ(Said(slip.typed),
+              absl::StrCat("error: jobctl ", words[0], " has no command \"", words[1],
+                           "\"; did you mean jobctl ", words[0], " ", slip.told, "?\n"));
+  }
   EXPECT_EQ(Said("xyzzy"), "error: jobctl has no command \"xyzzy\"; jobctl --help lists them\n");
   EXPECT_EQ(Said("dataset buidl"),
             "error: jobctl dataset has no command \"buidl\"; did you mean jobctl dataset build?\n");
@@ -186,6 +204,9 @@ TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
   EXPECT_EQ(Said("submit job.yaml --gpus 4"),
             "error: jobctl submit has no option --gpus; did you mean --set "
             "resources.workers=VALUE?\n");
+  EXPECT_EQ(Said("submit job.yaml --steps 10"),
+            "error: jobctl submit has no option --steps; did you mean --set train.steps=VALUE or "
+            "--set evaluate.steps=VALUE?\n");
   EXPECT_EQ(Said("list --qqqqqq"),
             "error: jobctl list has no option --qqqqqq; jobctl list --help lists them\n");
   EXPECT_EQ(Said("report a b c"),
@@ -198,6 +219,37 @@ TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
   EXPECT_EQ(Said("submit job.yaml --dry-run maybe"), "");
   EXPECT_EQ(Said("list -l team=blue -l run"), "taken");
   EXPECT_EQ(Said("list -l team!=blue"), "");
+}
+
+TEST(Hints, WrongStates_NameTheRightOne) {
+  constexpr Slip kSlips[] = {
+      {"runing", "\"runing\" is not a state of a job; did you mean running?"},
+      {"running,done", "\"done\" is not a state of a job; did you mean succeeded?"},
+      {"pending", "\"pending\" is not a state of a job; did you mean queued?"},
+      {"Canceled", "\"canceled\" is not a state of a job; did you mean cancelled?"},
+      {"crashed", "\"crashed\" is not a state of a job"},
+  };
+  for (const Slip& slip : kSlips) {
+    const std::string text = WrongState(slip.typed);
+    EXPECT_EQ(text.substr(0, text.find(" (one of")), slip.told);
+  }
+  EXPECT_EQ(WrongState("RUNNING,queued"), "");
+  EXPECT_EQ(WrongState(""), "");
+  EXPECT_EQ(Said("list --state runing"), "") << "CLI11 tells what the check says";
+  EXPECT_EQ(Said("list --state running,failed"), "taken");
+}
+
+TEST(Hints, WrongMetrics_NameTheRightOne) {
+  constexpr Slip kSlips[] = {
+      {"los", "--plot: \"los\" is not a metric; did you mean loss?"},
+      {"loss,toks", "--plot: \"toks\" is not a metric; did you mean tok_s?"},
+      {"learning_rates", "--plot: \"learning_rates\" is not a metric; did you mean learning_rate?"},
+      {"zzzzzz", "--plot: \"zzzzzz\" is not a metric"},
+  };
+  for (const Slip& slip : kSlips) {
+    const std::string text(ParsePlotMetrics(slip.typed).status().message());
+    EXPECT_EQ(text.substr(0, text.find(" (one of")), slip.told);
+  }
 }
 
 TEST(Hints, CommandsAreNoAliases) {

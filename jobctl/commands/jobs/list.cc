@@ -122,7 +122,8 @@ Action SetupList(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("--filter", options->filter,
                  "Terms that must all hold, e.g. 'state=running name=x'");
-  app.add_option("--state", options->states, "Only these states, e.g. running,queued");
+  app.add_option("--state", options->states, "Only these states, e.g. running,queued")
+      ->check(WrongState);
   app.add_option("--owner,--user", options->owner, "Only jobs of this user");
   app.add_option("-l,--label", options->labels,
                  "Only jobs with this label: key=value, or key for any value; repeatable")
