@@ -43,8 +43,8 @@ absl::StatusOr<absl::Time> ParseStartTime(const std::string& text,
                                           absl::TimeZone zone,
                                           std::string_view option);
 
-// What is wrong with a comma-separated list of job states, in any case ("running,queued"): the first
-// word that is none, with what was probably meant; "" = nothing.
+// What is wrong with a comma-separated list of job states, in any case ("running,queued"): the
+// first word that is none, with what was probably meant; "" = nothing.
 std::string WrongState(const std::string& states);
 
 // On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that

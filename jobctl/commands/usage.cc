@@ -82,18 +82,26 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
 }
 
 // "--set train.steps=VALUE or --set evaluate.steps=VALUE": the fields of the job file that people
-// call `name`; "": none, or so many that nothing can be guessed.
+// call `name`, of the outermost sections that have any; "": none, or so many that nothing can be
+// guessed.
 std::string SettersCalled(const std::string& name) {
   constexpr size_t kMost = 2;
   std::vector<std::string> found;
+  std::ptrdiff_t depth = 0;  // of those found
   for (const spec::FieldFacts& facts : spec::JobFileFields()) {
     const google::protobuf::FieldDescriptor& field = *facts.field;
     const bool settable = !spec::HasRows(field) && facts.path.find('[') == std::string::npos &&
                           facts.path.find("NAME") == std::string::npos;
-    if (settable &&
-        (field.name() == name || spec::FindSynonym(name, *field.containing_type()) == &field)) {
-      found.push_back(absl::StrCat("--set ", facts.path, "=VALUE"));
+    const auto dots = std::count(facts.path.begin(), facts.path.end(), '.');
+    if (!settable || (!found.empty() && dots > depth) ||
+        (field.name() != name && spec::FindSynonym(name, *field.containing_type()) != &field)) {
+      continue;
     }
+    if (dots < depth) {
+      found.clear();
+    }
+    depth = dots;
+    found.push_back(absl::StrCat("--set ", facts.path, "=VALUE"));
   }
   return found.size() > kMost ? "" : absl::StrJoin(found, " or ");
 }
