@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/base/version.h"
 #include "common/io/env.h"
@@ -22,6 +23,7 @@ namespace {
 using hearth::jobctl::Action;
 using hearth::jobctl::CommandDef;
 using hearth::jobctl::Context;
+using hearth::jobctl::InScripts;
 
 std::string Environment(const char* name) {
   const char* value = hearth::GetEnv(name);
@@ -58,14 +60,39 @@ int Fail(const absl::Status& status) {
 }
 
 struct Bound {
+  const CommandDef* def;
   CLI::App* app;
   Action action;
 };
 
-int Dispatch(const std::vector<Bound>& commands, Context& context) {
+// Replaces beginnings of ids in the arguments. A person sees on standard error which job was
+// chosen; a script does not, and there the id of a deleted job would name another one.
+absl::Status CompleteJobIds(const CLI::App& app, const Bound& command, Context& context) {
+  const bool seen = !context.quiet && isatty(STDERR_FILENO) == 1;
+  return hearth::jobctl::CompleteJobIds(
+      app,
+      [&context](const std::string& typed) -> absl::StatusOr<std::string> {
+        const absl::StatusOr<hearth::jobctl::Client*> client = context.client();
+        return client.ok() ? hearth::jobctl::WholeJobId(**client, typed) : client.status();
+      },
+      {.taken = seen || command.def->in_scripts == InScripts::kBeginnings, .told = !context.quiet});
+}
+
+absl::StatusOr<int> Run(const CLI::App& app, const Bound& command, Context& context) {
+  HEARTH_RETURN_IF_ERROR(CompleteJobIds(app, command, context));
+  const absl::StatusOr<int> code = command.action(context);
+  if (code.ok() && context.format.unused()) {
+    hearth::jobctl::WriteErr(absl::StrCat("error: jobctl ", command.def->name,
+                                          " does not take -o jsonpath; use -o json with jq\n"));
+    return static_cast<int>(hearth::jobctl::kExitUsage);
+  }
+  return code;
+}
+
+int Dispatch(const CLI::App& app, const std::vector<Bound>& commands, Context& context) {
   for (const Bound& command : commands) {
     if (command.app->parsed()) {
-      const absl::StatusOr<int> code = command.action(context);
+      const absl::StatusOr<int> code = Run(app, command, context);
       if (code.ok()) {
         return *code;
       }
@@ -91,14 +118,14 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   hearth::jobctl::AddSettings(app, context);
-  app.add_option("-o,--output", format, "table, wide, json, yaml, name");
+  app.add_option("-o,--output", format, "table, wide, json, yaml, name, jsonpath=TEMPLATE");
   app.add_flag("-q,--quiet", context.quiet, "Print names only");
   app.add_flag("--no-color", context.no_color, "No colours in plots (as with NO_COLOR)");
 
   std::vector<Bound> commands;
   for (const CommandDef& def : hearth::jobctl::Commands()) {
     CLI::App* command = app.add_subcommand(def.name, def.help);
-    commands.push_back({command, def.setup(*command)});
+    commands.push_back({&def, command, def.setup(*command)});
     hearth::jobctl::AcceptResourceNames(*command);
   }
   try {
@@ -124,17 +151,5 @@ int main(int argc, char** argv) {
   }
   const bool names = context.quiet && *parsed == hearth::jobctl::OutputFormat::kTable;
   context.format = names ? hearth::jobctl::OutputFormat::kName : *parsed;
-  // The beginning of an id is accepted only if a person sees which job was chosen: in a script, the
-  // id of a deleted job would otherwise name another job.
-  if (!context.quiet && isatty(STDERR_FILENO) == 1) {
-    const absl::Status named = hearth::jobctl::CompleteJobIds(
-        app, [&context](const std::string& typed) -> absl::StatusOr<std::string> {
-          const absl::StatusOr<hearth::jobctl::Client*> client = context.client();
-          return client.ok() ? hearth::jobctl::WholeJobId(**client, typed) : client.status();
-        });
-    if (!named.ok()) {
-      return Fail(named);
-    }
-  }
-  return Dispatch(commands, context);
+  return Dispatch(app, commands, context);
 }

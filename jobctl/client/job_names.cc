@@ -45,11 +45,12 @@ using Whole = std::function<absl::StatusOr<std::string>(const std::string& typed
 absl::Status CompleteArgument(const CLI::App& app,
                               const JobArgument& argument,
                               CLI::Option& option,
-                              const Whole& whole_of) {
+                              const Whole& whole_of,
+                              BeginningRule rule) {
   std::vector<std::string> ids;
   std::string said;
   for (const std::string& typed : std::vector<std::string>(option.results())) {
-    if (NamesFolder(argument, typed)) {
+    if (NamesFolder(argument, typed) || !MayBeginAnId(typed)) {
       ids.push_back(typed);
       continue;
     }
@@ -68,12 +69,20 @@ absl::Status CompleteArgument(const CLI::App& app,
       return absl::InvalidArgumentError(absl::StrCat("no job ", typed, "; with ", final,
                                                      " give the whole id: ", ids.back(), "?"));
     }
+    if (!rule.taken) {
+      return absl::NotFoundError(absl::StrCat(
+          "no job ", typed, "; did you mean ", ids.back(), "? ", app.get_name(),
+          " needs the whole id in a script (no terminal, or -q), because the beginning of an id "
+          "means another job once its job is deleted"));
+    }
     absl::StrAppend(&said, typed, " is job/", ids.back(), "\n");
   }
   if (said.empty()) {
     return absl::OkStatus();
   }
-  WriteErr(said);
+  if (rule.told) {
+    WriteErr(said);
+  }
   option.clear();
   for (const std::string& id : ids) {
     option.add_result(id);
@@ -129,15 +138,15 @@ absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed)
                                                  absl::StrJoin(ids, ", "), more ? ", ..." : ""));
 }
 
-absl::Status CompleteJobIds(const CLI::App& app, const Whole& whole) {
+absl::Status CompleteJobIds(const CLI::App& app, const Whole& whole, BeginningRule rule) {
   for (CLI::App* command : app.get_subcommands()) {
     for (CLI::Option* option : command->get_options()) {
       const JobArgument* argument = FindJobArgument(*option);
       if (argument != nullptr && option->count() > 0) {
-        HEARTH_RETURN_IF_ERROR(CompleteArgument(*command, *argument, *option, whole));
+        HEARTH_RETURN_IF_ERROR(CompleteArgument(*command, *argument, *option, whole, rule));
       }
     }
-    HEARTH_RETURN_IF_ERROR(CompleteJobIds(*command, whole));
+    HEARTH_RETURN_IF_ERROR(CompleteJobIds(*command, whole, rule));
   }
   return absl::OkStatus();
 }

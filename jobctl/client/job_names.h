@@ -32,14 +32,21 @@ const JobArgument* FindJobArgument(const CLI::Option& option);
 // `text` names a folder where `argument` may name one.
 bool NamesFolder(const JobArgument& argument, const std::string& text);
 
+// What becomes of the beginning of an id.
+struct BeginningRule {
+  bool taken = true;  // false: it is refused, and the error names the job that it would mean
+  bool told = true;   // says on standard error which job it means
+};
+
 // In the commands that `app` has parsed, replaces beginnings of ids by whole ids: in all arguments
 // and options that FindJobArgument knows, except names of folders. `whole` finds the whole id
-// (WholeJobId). Says on standard error which job each beginning stands for. With an option that
-// cannot be undone (--yes, --now) a beginning is refused. kInvalidArgument: that, or `whole`
+// (WholeJobId). With an option that cannot be undone (--yes, --now) a beginning is refused whatever
+// the rule. kNotFound: the rule refuses it; kInvalidArgument: such an option does, or `whole`
 // returned it. On other errors of `whole` a name is left unchanged, and the command reports what is
 // wrong with it.
 absl::Status CompleteJobIds(
     const CLI::App& app,
-    const std::function<absl::StatusOr<std::string>(const std::string& typed)>& whole);
+    const std::function<absl::StatusOr<std::string>(const std::string& typed)>& whole,
+    BeginningRule rule);
 
 }  // namespace hearth::jobctl

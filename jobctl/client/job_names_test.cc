@@ -70,7 +70,7 @@ TEST(WholeJobId, ErrorsOfTheCoordinator_AreNotTakenForUnknownJobs) {
 
 // The jobs that "command ..." is about after its ids were completed.
 struct Command {
-  explicit Command(const std::string& line, JobsClient& client) {
+  explicit Command(const std::string& line, JobsClient& client, BeginningRule rule = {}) {
     CLI::App app("", "jobctl");
     CLI::App& pause = *app.add_subcommand("pause", "");
     pause.add_option("job", jobs, "")->required();
@@ -86,7 +86,7 @@ struct Command {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     status = CompleteJobIds(
-        app, [&client](const std::string& typed) { return WholeJobId(client, typed); });
+        app, [&client](const std::string& typed) { return WholeJobId(client, typed); }, rule);
   }
 
   std::vector<std::string> jobs;
@@ -127,6 +127,20 @@ TEST(CompleteJobIds, WithoutAWayBack_NeedsTheWholeId) {
   const Command beginning("pause run-1 --yes", client);
   EXPECT_EQ(beginning.status.message(), "no job run-1; with --yes give the whole id: run-10?");
   EXPECT_TRUE(Command("pause run-10 --yes", client).status.ok());
+}
+
+TEST(CompleteJobIds, InAScript_AVerbThatChangesNamesTheWholeId) {
+  JobsClient client;
+  client.ids = {"run-10", "other"};
+  const BeginningRule whole_ids = {.taken = false, .told = false};
+  const Command changes("pause other run-1", client, whole_ids);
+  EXPECT_TRUE(absl::IsNotFound(changes.status)) << changes.status;
+  EXPECT_THAT(std::string(changes.status.message()),
+              HasSubstr("no job run-1; did you mean run-10? pause needs the whole id in a script"));
+  EXPECT_TRUE(Command("pause run-10 none", client, whole_ids).status.ok());
+  const Command shows("diff run ot", client, {.taken = true, .told = false});
+  EXPECT_TRUE(shows.status.ok()) << shows.status;
+  EXPECT_EQ(shows.one + " " + shows.other, "run-10 other");
 }
 
 TEST(CompleteJobIds, ACoordinatorThatIsAway_IsForTheCommandToTell) {

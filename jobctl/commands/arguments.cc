@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <iterator>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -12,6 +14,8 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/io/env.h"
+#include "common/spec/violations/names.h"
+#include "hearth/v1/job.pb.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
@@ -29,20 +33,27 @@ absl::StatusOr<absl::Duration> ParseTimeout(const std::string& text, std::string
 
 absl::StatusOr<absl::Time> ParseSince(const std::string& text,
                                       absl::Time now,
+                                      absl::TimeZone zone,
                                       std::string_view option) {
   if (const absl::StatusOr<absl::Duration> ago = ParseDuration(text); ago.ok()) {
     return now - *ago;
   }
   absl::Time time;
   std::string error;
-  // As commands print it, then RFC 3339.
-  if (absl::ParseTime("%Y-%m-%d %H:%M:%S", text, absl::LocalTimeZone(), &time, &error) ||
-      absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
+  // Local time, as commands print it or shorter.
+  for (const char* format :
+       {"%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"}) {
+    if (absl::ParseTime(format, text, zone, &time, &error)) {
+      return time;
+    }
+  }
+  if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) {
     return time;
   }
   return absl::InvalidArgumentError(
       absl::StrCat(std::string(option), " ", text,
-                   ": expected how long ago (10m) or a time (2026-01-31 17:05:00)"));
+                   ": expected how long ago (10m), a date (2026-01-31), or a date and a time "
+                   "(\"2026-01-31 17:05\")"));
 }
 
 namespace {
@@ -160,6 +171,35 @@ absl::StatusOr<std::string> ReadInput(const std::string& path) {
     return Env::Real().ReadFile(path);
   }
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+std::string WrongState(const std::string& states) {
+  // Words of other programs.
+  static constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
+      {"active", "running"},    {"canceled", "cancelled"}, {"completed", "succeeded"},
+      {"done", "succeeded"},    {"error", "failed"},       {"finished", "succeeded"},
+      {"pending", "queued"},    {"stopped", "paused"},     {"suspended", "paused"},
+      {"success", "succeeded"}, {"waiting", "queued"},
+  };
+  std::vector<std::string> names;
+  const google::protobuf::EnumDescriptor& type = *v1::JobState_descriptor();
+  for (int i = 1; i < type.value_count(); ++i) {  // the first is UNSPECIFIED
+    names.push_back(
+        absl::AsciiStrToLower(StateName(static_cast<v1::JobState>(type.value(i)->number()))));
+  }
+  const std::vector<std::string> words = absl::StrSplit(states, ',', absl::SkipEmpty());
+  for (const std::string& word : words) {
+    const std::string name = absl::AsciiStrToLower(absl::StripAsciiWhitespace(word));
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      continue;
+    }
+    std::string_view meant;
+    for (const auto& [typed, state] : kSynonyms) {
+      meant = name == typed ? state : meant;
+    }
+    return spec::UnknownNameText(name, "state of a job", {names.begin(), names.end()}, meant);
+  }
+  return "";
 }
 
 absl::Status SafeToRetry(const absl::Status& status, const std::string& request_id) {

@@ -26,10 +26,12 @@ absl::Status Confirm(const std::string& question, const std::string& needs);
 // Whole file, or standard input for "-".
 absl::StatusOr<std::string> ReadInput(const std::string& path);
 
-// How long before `now` ("10m"), or a time ("2026-01-31 17:05:00", RFC 3339). kInvalidArgument
-// names the option.
+// How long before `now` ("10m"); a date ("2026-01-31": its midnight) or a date and a time
+// ("2026-01-31 17:05", with or without seconds, with a blank or a T) in `zone`; or RFC 3339, which
+// has its own offset. kInvalidArgument names the option.
 absl::StatusOr<absl::Time> ParseSince(const std::string& text,
                                       absl::Time now,
+                                      absl::TimeZone zone,
                                       std::string_view option);
 
 // A time that has not come yet: "22:00" or "22:00:30", the next of these in `zone`; "+2h", that
@@ -41,6 +43,10 @@ absl::StatusOr<absl::Time> ParseStartTime(const std::string& text,
                                           absl::Time now,
                                           absl::TimeZone zone,
                                           std::string_view option);
+
+// What is wrong with a comma-separated list of job states, in any case ("running,queued"): the
+// first word that is none, with what was probably meant; "" = nothing.
+std::string WrongState(const std::string& states);
 
 // On an ambiguous network failure (UNAVAILABLE, DEADLINE_EXCEEDED): adds the request id and that
 // repeating is safe.

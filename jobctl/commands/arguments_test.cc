@@ -68,5 +68,27 @@ TEST(ParseStartTime, AnythingElse_IsRefused) {
   }
 }
 
+std::string Since(const std::string& text) {
+  const auto time = ParseSince(text, At("2026-11-26T20:00:00Z"), Zone("Europe/Berlin"), "--since");
+  return time.ok() ? absl::FormatTime(absl::RFC3339_sec, *time, absl::UTCTimeZone())
+                   : std::string(time.status().message());
+}
+
+TEST(ParseSince, DurationsDatesAndTimes_AreTaken) {
+  EXPECT_EQ(Since("2h"), "2026-11-26T18:00:00+00:00");
+  EXPECT_EQ(Since("2026-11-20"), "2026-11-19T23:00:00+00:00") << "midnight in the zone";
+  for (const char* time : {"2026-11-20 17:05", "2026-11-20 17:05:00", "2026-11-20T17:05",
+                           "2026-11-20T17:05:00", "2026-11-20T16:05:00Z"}) {
+    EXPECT_EQ(Since(time), "2026-11-20T16:05:00+00:00") << time;
+  }
+}
+
+TEST(ParseSince, AnythingElse_SaysWhatIsTaken) {
+  for (const char* bad : {"", "yesterday", "2026-13-01", "2026-11-20 25:00", "11-20"}) {
+    EXPECT_THAT(Since(bad), HasSubstr("expected how long ago (10m), a date (2026-01-31), or"))
+        << bad;
+  }
+}
+
 }  // namespace
 }  // namespace hearth::jobctl

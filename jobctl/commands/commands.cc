@@ -7,7 +7,7 @@
 namespace hearth::jobctl {
 
 absl::Span<const CommandDef> Commands() {
-#define JOBCTL_ROW(type, name, help) {name, help, Setup##type},
+#define JOBCTL_ROW(type, name, help, in_scripts) {name, help, InScripts::in_scripts, Setup##type},
   static constexpr CommandDef kCommands[] = {JOBCTL_COMMANDS(JOBCTL_ROW)};
 #undef JOBCTL_ROW
   return kCommands;

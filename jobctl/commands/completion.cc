@@ -222,7 +222,7 @@ std::string Bash(const std::vector<Entry>& entries) {
     "report -o"|"report --output") COMPREPLY=($(compgen -W "md html json" -- "$cur")); return ;;
     *" --plot") COMPREPLY=($(compgen -W ")",
                       PlotMetricNames(" "), R"(" -- "$cur")); return ;;
-    *" -o"|*" --output") COMPREPLY=($(compgen -W "table wide json yaml name" -- "$cur")); return ;;
+    *" -o"|*" --output") COMPREPLY=($(compgen -W "table wide json yaml name jsonpath=" -- "$cur")); return ;;
     *" --preset") COMPREPLY=($(compgen -W ")",
                       PresetWords(), R"(" -- "$cur")); return ;;
     "metrics --x") COMPREPLY=($(compgen -W ")",

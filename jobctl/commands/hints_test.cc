@@ -4,15 +4,18 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/config/config.h"
 #include "common/spec/fields/idle.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/commands/settings.h"
 #include "jobctl/commands/usage.h"
+#include "jobctl/views/metrics_plot.h"
 #include "tests/support/common/valid_job.h"
 
 namespace hearth::jobctl {
@@ -104,6 +107,24 @@ TEST(Hints, WrongValues_NameTheRightOne) {
   }
 }
 
+TEST(Hints, AllMistakesOfSet_AreToldAtOnce) {
+  v1::JobSpec job = spec::ValidJob();
+  const absl::Status status = ApplyAssignments(
+      {"train.stesp=1", "optimizer.lr=-1", "train.steps=many", "resources.device=gpu"}, job);
+  const std::vector<std::string> lines = absl::StrSplit(std::string(status.message()), '\n');
+  ASSERT_EQ(lines.size(), 4U) << status;
+  EXPECT_EQ(lines[0], "--set train.stesp=1: train.stesp: unknown key; did you mean steps?");
+  EXPECT_EQ(lines[1], "--set train.steps=many: train.steps: expected an integer, got \"many\"");
+  EXPECT_EQ(lines[2], "optimizer.lr: -1 is out of range; must be > 0");
+  EXPECT_EQ(lines[3].substr(0, lines[3].find(" (one of")),
+            "resources.device: \"gpu\" is not a device; did you mean cuda?");
+  EXPECT_EQ(ApplyAssignments({"train.stesp=1"}, job).message(),
+            absl::StrCat(lines[0], "\n", lines[2], "\n", lines[3]))
+      << "what was set stays set";
+  job = spec::ValidJob();
+  EXPECT_TRUE(ApplyAssignments({"optimizer.lr=-1"}, job).ok()) << "for the rules to judge";
+}
+
 // What jobctl says to the words.
 std::string Said(const std::string& line) {
   Context context;
@@ -152,6 +173,22 @@ TEST(Hints, WrongCommands_NameTheRightOne) {
     EXPECT_EQ(Said(line), "error: jobctl has no command \"" + line.substr(0, line.find(' ')) +
                               "\"; did you mean jobctl " + slip.told + "?\n");
   }
+  for (const Slip& slip : std::vector<Slip>{{"token ls", "list"},
+                                            {"token rm x", "revoke"},
+                                            {"token add x", "create"},
+                                            {"token lst", "list"},
+                                            {"context ls", "list"},
+                                            {"context rm x", "remove"},
+                                            {"context switch x", "use"},
+                                            {"context create x", "add"},
+                                            {"dataset make x", "build"},
+                                            {"dataset show x", "inspect"},
+                                            {"dataset merge x", "mix"}}) {
+    const std::vector<std::string> words = absl::StrSplit(slip.typed, ' ');
+    EXPECT_EQ(Said(slip.typed),
+              absl::StrCat("error: jobctl ", words[0], " has no command \"", words[1],
+                           "\"; did you mean jobctl ", words[0], " ", slip.told, "?\n"));
+  }
   EXPECT_EQ(Said("xyzzy"), "error: jobctl has no command \"xyzzy\"; jobctl --help lists them\n");
   EXPECT_EQ(Said("dataset buidl"),
             "error: jobctl dataset has no command \"buidl\"; did you mean jobctl dataset build?\n");
@@ -167,6 +204,9 @@ TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
   EXPECT_EQ(Said("submit job.yaml --gpus 4"),
             "error: jobctl submit has no option --gpus; did you mean --set "
             "resources.workers=VALUE?\n");
+  EXPECT_EQ(Said("submit job.yaml --steps 10"),
+            "error: jobctl submit has no option --steps; did you mean --set train.steps=VALUE or "
+            "--set evaluate.steps=VALUE?\n");
   EXPECT_EQ(Said("list --qqqqqq"),
             "error: jobctl list has no option --qqqqqq; jobctl list --help lists them\n");
   EXPECT_EQ(Said("diff a b c d"),
@@ -179,6 +219,37 @@ TEST(Hints, WrongOptions_NameTheRightOneInTheOrderTyped) {
   EXPECT_EQ(Said("submit job.yaml --dry-run maybe"), "");
   EXPECT_EQ(Said("list -l team=blue -l run"), "taken");
   EXPECT_EQ(Said("list -l team!=blue"), "");
+}
+
+TEST(Hints, WrongStates_NameTheRightOne) {
+  constexpr Slip kSlips[] = {
+      {"runing", "\"runing\" is not a state of a job; did you mean running?"},
+      {"running,done", "\"done\" is not a state of a job; did you mean succeeded?"},
+      {"pending", "\"pending\" is not a state of a job; did you mean queued?"},
+      {"Canceled", "\"canceled\" is not a state of a job; did you mean cancelled?"},
+      {"crashed", "\"crashed\" is not a state of a job"},
+  };
+  for (const Slip& slip : kSlips) {
+    const std::string text = WrongState(slip.typed);
+    EXPECT_EQ(text.substr(0, text.find(" (one of")), slip.told);
+  }
+  EXPECT_EQ(WrongState("RUNNING,queued"), "");
+  EXPECT_EQ(WrongState(""), "");
+  EXPECT_EQ(Said("list --state runing"), "") << "CLI11 tells what the check says";
+  EXPECT_EQ(Said("list --state running,failed"), "taken");
+}
+
+TEST(Hints, WrongMetrics_NameTheRightOne) {
+  constexpr Slip kSlips[] = {
+      {"los", "--plot: \"los\" is not a metric; did you mean loss?"},
+      {"loss,toks", "--plot: \"toks\" is not a metric; did you mean tok_s?"},
+      {"learning_rates", "--plot: \"learning_rates\" is not a metric; did you mean learning_rate?"},
+      {"zzzzzz", "--plot: \"zzzzzz\" is not a metric"},
+  };
+  for (const Slip& slip : kSlips) {
+    const std::string text(ParsePlotMetrics(slip.typed).status().message());
+    EXPECT_EQ(text.substr(0, text.find(" (one of")), slip.told);
+  }
 }
 
 TEST(Hints, CommandsAreNoAliases) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/spec/fields/facts.h"
@@ -33,6 +34,16 @@ std::string FullName(const CLI::App& app) {
              : absl::StrCat(FullName(*app.get_parent()), " ", app.get_name());
 }
 
+// For commands in a command: the first row whose command is there.
+constexpr Alias kSubcommandAliases[] = {
+    {"ls", "list"},       {"show", "list"},    {"show", "inspect"},  {"info", "inspect"},
+    {"rm", "remove"},     {"rm", "revoke"},    {"rm", "prune"},      {"delete", "remove"},
+    {"delete", "revoke"}, {"delete", "prune"}, {"remove", "revoke"}, {"revoke", "remove"},
+    {"add", "create"},    {"new", "create"},   {"new", "add"},       {"create", "add"},
+    {"create", "build"},  {"make", "build"},   {"switch", "use"},    {"set", "use"},
+    {"merge", "mix"},     {"combine", "mix"},
+};
+
 std::string NoCommand(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* command : CommandsOf(app)) {
@@ -42,6 +53,12 @@ std::string NoCommand(const CLI::App& app, const std::string& word) {
   if (app.get_parent() == nullptr) {
     for (const Alias& alias : CommandAliases()) {
       meant = word == alias.typed ? alias.meant : meant;
+    }
+  }
+  for (const Alias& alias : kSubcommandAliases) {
+    if (meant.empty() && word == alias.typed &&
+        std::find(names.begin(), names.end(), alias.meant) != names.end()) {
+      meant = alias.meant;
     }
   }
   if (meant.empty()) {
@@ -64,22 +81,29 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
   return names;
 }
 
-// The one field of the job file that people call `name`; "": none, or several.
-std::string FieldCalled(const std::string& name) {
-  std::string found;
+// "--set train.steps=VALUE or --set evaluate.steps=VALUE": the fields of the job file that people
+// call `name`, of the outermost sections that have any; "": none, or so many that nothing can be
+// guessed.
+std::string SettersCalled(const std::string& name) {
+  constexpr size_t kMost = 2;
+  std::vector<std::string> found;
+  std::ptrdiff_t depth = 0;  // of those found
   for (const spec::FieldFacts& facts : spec::JobFileFields()) {
     const google::protobuf::FieldDescriptor& field = *facts.field;
     const bool settable = !spec::HasRows(field) && facts.path.find('[') == std::string::npos &&
                           facts.path.find("NAME") == std::string::npos;
-    if (settable &&
-        (field.name() == name || spec::FindSynonym(name, *field.containing_type()) == &field)) {
-      if (!found.empty()) {
-        return "";
-      }
-      found = facts.path;
+    const auto dots = std::count(facts.path.begin(), facts.path.end(), '.');
+    if (!settable || (!found.empty() && dots > depth) ||
+        (field.name() != name && spec::FindSynonym(name, *field.containing_type()) != &field)) {
+      continue;
     }
+    if (dots < depth) {
+      found.clear();
+    }
+    depth = dots;
+    found.push_back(absl::StrCat("--set ", facts.path, "=VALUE"));
   }
-  return found;
+  return found.size() > kMost ? "" : absl::StrJoin(found, " or ");
 }
 
 std::string NoOption(const CLI::App& app, const std::string& word) {
@@ -93,10 +117,10 @@ std::string NoOption(const CLI::App& app, const std::string& word) {
     meant = nearest.empty() ? "" : absl::StrCat("--", std::string(nearest));
   }
   const bool sets = std::find(names.begin(), names.end(), "set") != names.end();
-  const std::string field =
-      sets && name.size() > 1 ? FieldCalled(absl::StrReplaceAll(name, {{"-", "_"}})) : "";
-  if (!field.empty()) {
-    meant = absl::StrCat("--set ", field, "=VALUE");
+  const std::string setters =
+      sets && name.size() > 1 ? SettersCalled(absl::StrReplaceAll(name, {{"-", "_"}})) : "";
+  if (!setters.empty()) {
+    meant = setters;
   }
   const std::string full = FullName(app);
   return absl::StrCat("error: ", full, " has no option ", typed, "; ",

@@ -40,9 +40,7 @@ Action SetupVersion(CLI::App& app) {
   auto client_only = std::make_shared<bool>(false);
   app.add_flag("--client", *client_only, "Do not ask the coordinator");
   return [client_only](Context& context) -> absl::StatusOr<int> {
-    const bool whole =
-        context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml;
-    if (whole) {
+    if (context.format.data()) {
       return PrintWhole(context, *client_only);
     }
     WriteOut(absl::StrCat("jobctl ", std::string(VersionString()), "\n"));

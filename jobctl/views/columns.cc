@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/config/config.h"
 #include "common/spec/violations/names.h"
 #include "google/protobuf/timestamp.pb.h"
 
@@ -39,12 +40,35 @@ std::string FieldNames(const Descriptor& type) {
   return absl::StrJoin(names, ", ");
 }
 
+// The field of that name in a section: last_report.loss for loss.
+std::string InSection(const std::string& name, const Descriptor& type) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& section = *type.field(i);
+    const FieldDescriptor* field = IsSection(section) && !section.is_repeated()
+                                       ? section.message_type()->FindFieldByName(name)
+                                       : nullptr;
+    if (field != nullptr && !IsSection(*field)) {
+      return absl::StrCat(section.name(), ".", name);
+    }
+  }
+  return "";
+}
+
 absl::Status NoField(const std::string& path, const std::string& part, const Descriptor& type) {
   std::vector<std::string_view> names;
   for (int i = 0; i < type.field_count(); ++i) {
     names.emplace_back(type.field(i)->name());
   }
-  const std::string meant(spec::NearestName(part, names));
+  std::string meant = InSection(part, type);
+  if (meant.empty()) {
+    meant = std::string(spec::NearestName(part, names));
+  }
+  const bool of_job = &type == v1::Job::descriptor();
+  if (meant.empty() && of_job) {  // a field of the job file, by its name or one from elsewhere
+    const std::vector<std::string> text =
+        absl::StrSplit(config::UnknownKeyText(part, *v1::JobSpec::descriptor()), "did you mean ");
+    meant = text.size() > 1 ? std::string(absl::StripSuffix(text[1], "?")) : "";
+  }
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": no field ", part,
                    meant.empty() ? absl::StrCat("; there are ", FieldNames(type))

@@ -53,6 +53,8 @@ TEST(JobColumn, Paths_AreFieldsOfTheJobOrItsJobFile) {
 
 TEST(JobColumn, WrongPaths_SayWhatThereIs) {
   EXPECT_EQ(Text("sate"), "sate: no field sate; did you mean state?");
+  EXPECT_EQ(Text("loss"), "loss: no field loss; did you mean last_report.loss?");
+  EXPECT_EQ(Text("lr"), "lr: no field lr; did you mean optimizer.lr?");
   EXPECT_THAT(Text("optimizer.zzz"),
               testing::StartsWith("optimizer.zzz: no field zzz; there are "));
   EXPECT_THAT(Text("optimizer"), testing::HasSubstr("optimizer is a section of name, "));

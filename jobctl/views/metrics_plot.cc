@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/spec/violations/names.h"
 #include "jobctl/views/output.h"
 
 namespace hearth::jobctl {
@@ -47,13 +48,22 @@ absl::StatusOr<std::vector<const StepMetric*>> ParsePlotMetrics(std::string_view
   for (const std::string& name :
        std::vector<std::string>(absl::StrSplit(std::string(names), ',', absl::SkipWhitespace()))) {
     const StepMetric* match = nullptr;
+    std::vector<std::string_view> plots;
+    std::vector<std::string_view> fields;
     for (const StepMetric& row : StepMetrics()) {
       const std::string& plot = row.option().plot();
-      match = !plot.empty() && (name == plot || name == row.field()) ? &row : match;
+      if (plot.empty()) {
+        continue;
+      }
+      match = name == plot || name == row.field() ? &row : match;
+      plots.emplace_back(plot);
+      fields.emplace_back(row.field());
     }
     if (match == nullptr) {
+      std::string_view meant = spec::NearestName(name, plots);
+      meant = meant.empty() ? spec::NearestName(name, fields) : meant;
       return absl::InvalidArgumentError(
-          absl::StrCat("--plot: '", name, "' is none of ", PlotMetricNames(", ")));
+          absl::StrCat("--plot: ", spec::UnknownNameText(name, "metric", plots, meant)));
     }
     found.push_back(match);
   }

@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/spec/objective/objective_table.h"
+#include "common/spec/violations/names.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "jobctl/views/terminal.h"
@@ -116,18 +117,31 @@ int WorkerCount(const v1::Job& job) {
 constexpr int kGap = 2;  // blanks between columns
 constexpr int kNarrowestCut = 8;
 constexpr int kNarrowestWrap = 20;
+constexpr std::string_view kEllipsis = "...";
+
+// Bytes of the first `width` columns.
+size_t BytesOf(std::string_view text, int width) {
+  size_t end = 0;
+  for (int left = width; end < text.size() && left > 0; --left) {
+    end = std::min(text.size(), end + std::max<size_t>(1, CodePointBytes(text, end)));
+  }
+  return end;
+}
 
 // `text` cut to at most `width` columns, with an ellipsis at the end.
 std::string Cut(const std::string& text, int width) {
   if (DisplayWidth(text) <= width) {
     return text;
   }
-  constexpr std::string_view kEllipsis = "...";
-  size_t end = 0;
-  for (int left = width - DisplayWidth(kEllipsis); end < text.size() && left > 0; --left) {
-    end = std::min(text.size(), end + CodePointBytes(text, end));
-  }
-  return text.substr(0, end).append(kEllipsis);
+  return text.substr(0, BytesOf(text, width - DisplayWidth(kEllipsis))).append(kEllipsis);
+}
+
+// Bytes of a word that a line of `width` columns takes: up to a slash in its second half, if there
+// is one.
+size_t FirstPiece(std::string_view word, int width) {
+  const size_t full = BytesOf(word, width);
+  const size_t slash = full == 0 ? std::string_view::npos : word.rfind('/', full - 1);
+  return slash != std::string_view::npos && slash >= full / 2 ? slash + 1 : full;
 }
 
 // Widths with which a table fits. The last column can wrap, so it shrinks first; then the widest of
@@ -217,19 +231,29 @@ constexpr EventColumn kEventColumns[] = {
 absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name) {
   static constexpr struct {
     std::string_view name;
-    OutputFormat format;
-  } kFormats[] = {{"table", OutputFormat::kTable},
-                  {"wide", OutputFormat::kWide},
-                  {"json", OutputFormat::kJson},
-                  {"yaml", OutputFormat::kYaml},
-                  {"name", OutputFormat::kName}};
+    OutputFormat::Kind format;
+  } kFormats[] = {{"table", OutputFormat::kTable}, {"wide", OutputFormat::kWide},
+                  {"json", OutputFormat::kJson},   {"yaml", OutputFormat::kYaml},
+                  {"name", OutputFormat::kName},   {"jsonpath", OutputFormat::kJsonPath}};
+  const std::string_view word = name.substr(0, name.find('='));
+  const std::string_view text = word.size() < name.size() ? name.substr(word.size() + 1) : "";
+  std::vector<std::string_view> names;
   for (const auto& row : kFormats) {
-    if (row.name == name) {
-      return row.format;
+    const bool takes_text = row.format == OutputFormat::kJsonPath;
+    if (row.name == word && takes_text) {
+      HEARTH_ASSIGN_OR_RETURN(JsonPath path, JsonPath::Parse(text));
+      return OutputFormat(std::move(path));
     }
+    if (row.name == name) {
+      return OutputFormat(row.format);
+    }
+    names.push_back(row.name);
   }
+  const bool columns = absl::StartsWith(std::string(word), "custom-columns");
   return absl::InvalidArgumentError(
-      absl::StrCat("--output: '", std::string(name), "' is none of table, wide, json, yaml, name"));
+      absl::StrCat("--output: ",
+                   spec::UnknownNameText(std::string(name), "format", names,
+                                         columns ? "--columns job_id,state of list and get" : "")));
 }
 
 Table::Table(std::vector<std::string> header) {
@@ -243,14 +267,35 @@ void Table::Add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string Table::Render(int columns) const {
+std::vector<int> Table::Widths() const {
   std::vector<int> widths(rows_[0].size(), 0);
   for (const auto& row : rows_) {
     for (size_t i = 0; i < row.size() && i < widths.size(); ++i) {
       widths[i] = std::max(widths[i], DisplayWidth(row[i]));
     }
   }
-  const std::vector<int> fitted = FitWidths(rows_[0], widths, kept_, columns);
+  return widths;
+}
+
+int Table::Width() const {
+  int sum = -kGap;
+  for (const int width : Widths()) {
+    sum += width + kGap;
+  }
+  return sum;
+}
+
+// A cell of the last column, which has `width` columns from `indent` on.
+std::string Table::LastCell(const std::string& cell, int width, int indent) const {
+  if (shorten_last_ && !whole_) {
+    return ShortenMiddle(cell, width);
+  }
+  return WrapText(cell, width, indent, whole_ ? LongWords::kKeep : LongWords::kBreak);
+}
+
+std::string Table::Render(int columns) const {
+  const std::vector<int> widths = Widths();
+  const std::vector<int> fitted = whole_ ? widths : FitWidths(rows_[0], widths, kept_, columns);
   std::string out;
   for (const auto& row : rows_) {
     std::string line;
@@ -258,7 +303,7 @@ std::string Table::Render(int columns) const {
     for (size_t i = 0; i < row.size(); ++i) {
       const bool last = i + 1 == row.size();
       const bool full = i == widths.size() - 1 && columns > 0;
-      const std::string cell = full ? WrapText(row[i], std::max(columns - at, kNarrowestWrap), at)
+      const std::string cell = full ? LastCell(row[i], std::max(columns - at, kNarrowestWrap), at)
                                     : Cut(row[i], fitted[i]);
       line += cell;
       if (!last) {
@@ -299,9 +344,15 @@ absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message) {
   return absl::StrCat(out.c_str(), "\n");
 }
 
-absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::Message& message) {
-  if (format != OutputFormat::kJson && format != OutputFormat::kYaml) {
+absl::StatusOr<bool> PrintMessage(const OutputFormat& format,
+                                  const google::protobuf::Message& message) {
+  if (!format.data()) {
     return false;
+  }
+  if (format == OutputFormat::kJsonPath) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string values, format.Use().Print(message));
+    WriteOut(absl::EndsWith(values, "\n") ? values : values + "\n");
+    return true;
   }
   HEARTH_ASSIGN_OR_RETURN(const std::string text,
                           format == OutputFormat::kJson ? ToJson(message) : ToYaml(message));
@@ -309,7 +360,7 @@ absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::M
   return true;
 }
 
-absl::Status PrintJobs(OutputFormat format,
+absl::Status PrintJobs(const OutputFormat& format,
                        const std::vector<v1::Job>& jobs,
                        const google::protobuf::Message& whole,
                        const std::vector<ExtraCell>& extra) {
@@ -343,6 +394,9 @@ std::string RenderJobs(const std::vector<v1::Job>& jobs,
   }
   header.push_back("AGE");
   Table table(header);
+  if (wide) {
+    table.Whole();
+  }
   for (const v1::Job& job : jobs) {
     std::vector<std::string> row = {
         job.job_id(),
@@ -383,6 +437,9 @@ std::string RenderEvents(const std::vector<v1::JobEvent>& events, bool wide, int
   }
   Table table(header);
   table.Keep(0);
+  if (wide) {
+    table.Whole();
+  }
   for (const v1::JobEvent& event : events) {
     std::vector<std::string> row;
     for (const EventColumn& column : kEventColumns) {
@@ -395,7 +452,7 @@ std::string RenderEvents(const std::vector<v1::JobEvent>& events, bool wide, int
   return table.Render(columns);
 }
 
-absl::Status PrintWorkers(OutputFormat format,
+absl::Status PrintWorkers(const OutputFormat& format,
                           const std::vector<v1::Worker>& workers,
                           const google::protobuf::Message& whole) {
   const absl::StatusOr<bool> printed = PrintMessage(format, whole);
@@ -424,6 +481,9 @@ std::string RenderWorkers(const std::vector<v1::Worker>& workers,
   }
   header.push_back("SEEN");
   Table table(header);
+  if (wide) {
+    table.Whole();
+  }
   for (const v1::Worker& worker : workers) {
     const v1::DeviceInfo& device = worker.device();
     std::string state = StateName(worker.state());
@@ -452,7 +512,7 @@ std::string RenderWorkers(const std::vector<v1::Worker>& workers,
   }
   return table.Render(columns);
 }
-absl::Status PrintMutation(OutputFormat format,
+absl::Status PrintMutation(const OutputFormat& format,
                            bool quiet,
                            std::string_view resource,
                            std::string_view verbed,
@@ -552,7 +612,7 @@ int DisplayWidth(std::string_view text) {
   }));
 }
 
-std::string WrapText(std::string_view text, int width, int indent) {
+std::string WrapText(std::string_view text, int width, int indent, LongWords long_words) {
   const std::string margin(static_cast<size_t>(indent), ' ');
   const std::vector<std::string> words =
       absl::StrSplit(std::string(text), absl::ByAnyChar(" \n"), absl::SkipEmpty());
@@ -562,7 +622,8 @@ std::string WrapText(std::string_view text, int width, int indent) {
   std::string out;
   int at = 0;
   for (const std::string& word : words) {
-    const int length = DisplayWidth(word);
+    std::string_view rest = word;
+    int length = DisplayWidth(rest);
     if (!out.empty() && at + 1 + length > width) {
       absl::StrAppend(&out, "\n", margin);
       at = 0;
@@ -570,10 +631,27 @@ std::string WrapText(std::string_view text, int width, int indent) {
       out += ' ';
       ++at;
     }
-    out += word;
+    while (length > width && width > 0 && long_words == LongWords::kBreak) {
+      const size_t bytes = FirstPiece(rest, width);
+      out.append(rest.substr(0, bytes)).append("\n").append(margin);
+      rest.remove_prefix(bytes);
+      length = DisplayWidth(rest);
+    }
+    out += rest;
     at += length;
   }
   return out;
+}
+
+std::string ShortenMiddle(std::string_view text, int width) {
+  const int left = width - DisplayWidth(kEllipsis);
+  const int all = DisplayWidth(text);
+  if (all <= width || left <= 0) {
+    return std::string(text);
+  }
+  const int begin = left / 4;
+  std::string out(text.substr(0, BytesOf(text, begin)));
+  return out.append(kEllipsis).append(text.substr(BytesOf(text, all - (left - begin))));
 }
 
 int FitColumns() {

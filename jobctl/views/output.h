@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,11 +15,42 @@
 #include "google/protobuf/message.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
+#include "jobctl/views/json_path.h"
 
 namespace hearth::jobctl {
 
-enum class OutputFormat { kTable, kWide, kJson, kYaml, kName };
+// What -o asks for.
+class OutputFormat {
+ public:
+  enum Kind { kTable, kWide, kJson, kYaml, kName, kJsonPath };
 
+  OutputFormat(Kind kind) : kind_(kind) {}  // NOLINT(google-explicit-constructor): one is the other
+  explicit OutputFormat(JsonPath path)
+      : kind_(kJsonPath), template_(std::make_shared<Template>(Template{std::move(path), false})) {}
+
+  friend bool operator==(const OutputFormat& a, Kind b) { return a.kind_ == b; }
+  // Whether a whole message is printed, for programs: JSON, YAML or a part of it.
+  bool data() const { return kind_ == kJson || kind_ == kYaml || kind_ == kJsonPath; }
+  // The template of kJsonPath, which counts as used from then on.
+  const JsonPath& Use() const {
+    template_->used = true;
+    return template_->path;
+  }
+  // A template was given, and the command printed nothing by it.
+  bool unused() const { return template_ != nullptr && !template_->used; }
+
+ private:
+  struct Template {
+    JsonPath path;
+    bool used;
+  };
+
+  Kind kind_;
+  std::shared_ptr<Template> template_;
+};
+
+// "table", "jsonpath={.jobs[*].job_id}" ... kInvalidArgument: there is no such format, and the text
+// names the nearest; or the template cannot be read.
 absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name);
 
 // Left-aligned columns, two spaces apart; headers have no spaces. Control characters in cells are
@@ -28,20 +61,35 @@ class Table {
   void Add(std::vector<std::string> row);
   // Never cuts this column, counted from 0.
   void Keep(size_t column) { kept_.insert(column); }
-  // At most `columns` wide, 0 = any width: a long last column wraps at word boundaries, the widest
-  // of the others are cut with an ellipsis, to no less than 8 characters.
+  // Shortens the last column in the middle instead of wrapping it: for paths, which differ at
+  // their end.
+  void ShortenLast() { shorten_last_ = true; }
+  // For -o wide: cuts and shortens nothing. The last column wraps at blanks only, so a table may be
+  // wider than asked for.
+  void Whole() { whole_ = true; }
+  // Columns that it takes where any width is allowed.
+  int Width() const;
+  // At most `columns` wide, 0 = any width: a long last column wraps as WrapText does, the widest of
+  // the others are cut with an ellipsis, to no less than 8 characters.
   std::string Render(int columns = 0) const;
 
  private:
+  std::vector<int> Widths() const;
+  std::string LastCell(const std::string& cell, int width, int indent) const;
+
   std::vector<std::vector<std::string>> rows_;
   std::set<size_t> kept_;
+  bool shorten_last_ = false;
+  bool whole_ = false;
 };
 
 // Protobuf's JSON mapping, indented, with zero-valued fields, newline at the end.
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
 absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message);
-// Prints `message` as JSON or YAML. False: another format was asked for, and nothing is printed.
-absl::StatusOr<bool> PrintMessage(OutputFormat format, const google::protobuf::Message& message);
+// Prints `message` as JSON or YAML, or the part of it that a template asks for. False: another
+// format was asked for, and nothing is printed. kInvalidArgument: JsonPath::Print.
+absl::StatusOr<bool> PrintMessage(const OutputFormat& format,
+                                  const google::protobuf::Message& message);
 
 // An additional column, for one row.
 struct ExtraCell {
@@ -51,16 +99,16 @@ struct ExtraCell {
 
 // Prints a list of jobs or workers in the format asked for. `whole` is what JSON and YAML show;
 // `extra` stands before the age in tables, for lists of one job.
-absl::Status PrintJobs(OutputFormat format,
+absl::Status PrintJobs(const OutputFormat& format,
                        const std::vector<v1::Job>& jobs,
                        const google::protobuf::Message& whole,
                        const std::vector<ExtraCell>& extra = {});
-absl::Status PrintWorkers(OutputFormat format,
+absl::Status PrintWorkers(const OutputFormat& format,
                           const std::vector<v1::Worker>& workers,
                           const google::protobuf::Message& whole);
 
 // The tables of those, and of events; events of several jobs have a column for the job. `columns`
-// as in Table::Render; ages are those at `now`. `wide`: with all columns.
+// as in Table::Render; ages are those at `now`. `wide`: with all columns, and nothing is cut.
 std::string RenderJobs(const std::vector<v1::Job>& jobs,
                        bool wide,
                        const std::vector<ExtraCell>& extra,
@@ -73,7 +121,7 @@ std::string RenderWorkers(const std::vector<v1::Worker>& workers,
 std::string RenderEvents(const std::vector<v1::JobEvent>& events, bool wide, int columns);
 
 // After a mutation: "job/ID verbed", or the message itself under -o json|yaml|name.
-absl::Status PrintMutation(OutputFormat format,
+absl::Status PrintMutation(const OutputFormat& format,
                            bool quiet,
                            std::string_view resource,
                            std::string_view verbed,
@@ -99,9 +147,19 @@ std::string EscapeControl(std::string_view text, bool keep_lines);
 // Columns that UTF-8 text takes on a terminal, a code point each.
 int DisplayWidth(std::string_view text);
 
-// `text` wrapped at blanks and line ends so that each line has at most `width` columns (a longer
-// word gets a line of its own); lines after the first are indented by `indent` blanks.
-std::string WrapText(std::string_view text, int width, int indent);
+enum class LongWords { kBreak, kKeep };
+
+// `text` wrapped at blanks and line ends so that each line has at most `width` columns; lines after
+// the first are indented by `indent` blanks. A word that is longer than `width` begins a line, and
+// is broken after a slash, else where the line is full; with kKeep it gets a wider line.
+std::string WrapText(std::string_view text,
+                     int width,
+                     int indent,
+                     LongWords long_words = LongWords::kBreak);
+
+// `text` in at most `width` columns: the middle is left out, and more of the end stays than of the
+// beginning.
+std::string ShortenMiddle(std::string_view text, int width);
 
 // The width that text for people is fitted to: the terminal's; 0 (any) if stdout is no terminal.
 int FitColumns();

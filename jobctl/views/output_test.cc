@@ -62,7 +62,34 @@ TEST(EscapeControl, WhatATerminalObeys_IsShown) {
 TEST(WrapText, LongText_BreaksAtWords) {
   EXPECT_EQ(WrapText("short", 10, 4), "short");
   EXPECT_EQ(WrapText("one two three", 7, 2), "one two\n  three");
-  EXPECT_EQ(WrapText("incomprehensible x", 7, 0), "incomprehensible\nx");
+  EXPECT_EQ(WrapText("incomprehensible x", 7, 0, LongWords::kKeep), "incomprehensible\nx");
+}
+
+TEST(WrapText, ALongWord_IsBrokenAfterASlashElseWhereTheLineIsFull) {
+  EXPECT_EQ(WrapText("incomprehensible x", 7, 0), "incompr\nehensib\nle x");
+  EXPECT_EQ(WrapText("in /data/checkpoints/run-a/step-10", 20, 2),
+            "in\n  /data/checkpoints/\n  run-a/step-10");
+  EXPECT_EQ(WrapText("\u2581\u2582\u2583 x", 2, 0), "\u2581\u2582\n\u2583\nx");
+}
+
+TEST(ShortenMiddle, Path_KeepsMoreOfItsEnd) {
+  EXPECT_EQ(ShortenMiddle("abcdefghij", 10), "abcdefghij");
+  EXPECT_EQ(ShortenMiddle("abcdefghij", 8), "a...ghij");
+  EXPECT_EQ(ShortenMiddle("\u2581bcdefghi\u2588", 8), "\u2581...ghi\u2588");
+}
+
+TEST(Table, Paths_AreShortenedAndWholeWhenWide) {
+  Table table({"STEP", "PATH"});
+  table.ShortenLast();
+  table.Add({"10", "/data/checkpoints/a-job/e1/step-00000010"});
+  EXPECT_EQ(table.Render(30),
+            "STEP  PATH\n"
+            "10    /data...e1/step-00000010\n");
+  EXPECT_EQ(table.Width(), 46);
+  table.Whole();
+  EXPECT_EQ(table.Render(30),
+            "STEP  PATH\n"
+            "10    /data/checkpoints/a-job/e1/step-00000010\n");
 }
 
 TEST(StateName, Job_DropsThePrefix) {
@@ -102,8 +129,32 @@ TEST(Number, NotFinite_IsADash) {
 }
 
 TEST(ParseOutputFormat, Unknown_NamesTheChoices) {
-  EXPECT_FALSE(ParseOutputFormat("csv").ok());
   EXPECT_TRUE(ParseOutputFormat("wide").ok());
+  EXPECT_TRUE(*ParseOutputFormat("jsonpath={.job_id}") == OutputFormat::kJsonPath);
+  constexpr struct {
+    const char* typed;
+    const char* told;
+  } kSlips[] = {
+      {"csv", "\"csv\" is not a format (one of table, wide, json, yaml, name, jsonpath)"},
+      {"jsn", "\"jsn\" is not a format; did you mean json?"},
+      {"wide=1", "\"wide=1\" is not a format; did you mean wide?"},
+      {"custom-columns=A:.a", "did you mean --columns job_id,state of list and get?"},
+      {"jsonpath", "give a path, e.g. -o jsonpath='{.jobs[*].job_id}'"},
+      {"jsonpath={range .jobs[*]}", "there are no loops"},
+  };
+  for (const auto& slip : kSlips) {
+    const std::string text(ParseOutputFormat(slip.typed).status().message());
+    EXPECT_NE(text.find(slip.told), std::string::npos) << text;
+  }
+}
+
+TEST(OutputFormat, ATemplate_IsUnusedUntilSomethingIsPrintedByIt) {
+  const OutputFormat format = *ParseOutputFormat("jsonpath={.job_id}");
+  EXPECT_TRUE(format.data());
+  EXPECT_TRUE(format.unused());
+  EXPECT_EQ(*format.Use().Print(v1::Job()), "");
+  EXPECT_FALSE(format.unused());
+  EXPECT_FALSE(OutputFormat(OutputFormat::kJson).unused());
 }
 
 }  // namespace

@@ -18,4 +18,11 @@ struct KeyDifference {
 // as a whole.
 std::vector<KeyDifference> SpecDifferences(const v1::JobSpec& a, const v1::JobSpec& b);
 
+// A table of them, with the names of the two. If it is wider than `columns` (0 = any width), each
+// value stands on lines of its own instead, after "-" or "+" as in a diff: values are never cut.
+std::string RenderDifferences(const std::string& a,
+                              const std::string& b,
+                              const std::vector<KeyDifference>& differences,
+                              int columns);
+
 }  // namespace hearth::jobctl

@@ -41,6 +41,31 @@ TEST(SpecDifferences, WhatWasChangedAndWhatFollows_IsNamed) {
             "train.steps: 1000 | 2000\n");
 }
 
+TEST(RenderDifferences, AWindowThatIsTooNarrow_CutsNoValue) {
+  const std::vector<KeyDifference> rows = {
+      {"optimizer.lr", "0.0003", "0.001"},
+      {"data.train", "[{path: /data/x, weight: 1}]", "[{path: /data/x/y, weight: 1}]"}};
+  EXPECT_EQ(RenderDifferences("run-a", "job.yaml", rows, 80),
+            "KEY           run-a                         job.yaml\n"
+            "optimizer.lr  0.0003                        0.001\n"
+            "data.train    [{path: /data/x, weight: 1}]  [{path: /data/x/y, weight: 1}]\n");
+  EXPECT_EQ(RenderDifferences("run-a", "job.yaml", rows, 0),
+            RenderDifferences("run-a", "job.yaml", rows, 80));
+  EXPECT_EQ(RenderDifferences("run-a", "job.yaml", rows, 30),
+            "- run-a\n"
+            "+ job.yaml\n"
+            "\n"
+            "optimizer.lr\n"
+            "  - 0.0003\n"
+            "  + 0.001\n"
+            "\n"
+            "data.train\n"
+            "  - [{path: /data/x, weight:\n"
+            "    1}]\n"
+            "  + [{path: /data/x/y, weight:\n"
+            "    1}]\n");
+}
+
 TEST(ChangeStoredSpec, FewestWorkersFollow_OtherDefaultsStay) {
   v1::JobSpec job = spec::ValidJob();
   job.mutable_resources()->set_workers(2);

@@ -119,11 +119,16 @@ TEST(Tables, ListAt80Columns) {
             "b                             QUEUED   0/10        -       -      0/1      5s\n");
 }
 
-TEST(Tables, WideListAt200Columns) {
-  const std::string text = Jobs(true, 200);
+TEST(Tables, WideTablesCutNothing) {
+  const std::string text = Jobs(true, 80);
+  EXPECT_EQ(text, Jobs(true, 0));
+  const absl::Time now = absl::FromUnixSeconds(kNow);
+  EXPECT_EQ(RenderWorkers(Workers(), true, now, 80), RenderWorkers(Workers(), true, now, 0));
+  EXPECT_NE(text.find(RunningJob().job_id()), std::string::npos) << text;
   EXPECT_NE(text.find("LABELS                  REASON"), std::string::npos) << text;
   EXPECT_NE(text.find("sweep=lr,team=research"), std::string::npos) << text;
-  EXPECT_NE(text.find("waits for 8 workers with device cuda..."), std::string::npos) << text;
+  EXPECT_NE(text.find("waits for 8 workers with device cuda, 2 are free"), std::string::npos)
+      << text;
 }
 
 TEST(Tables, EventsAt80Columns_WrapTheirText) {
@@ -131,6 +136,16 @@ TEST(Tables, EventsAt80Columns_WrapTheirText) {
             "TIME  TYPE        ACTOR    STATE  STEP  WHAT\n"
             "-     checkpoint  trainer  -      1200  checkpoint of step 1200, 1.2 GiB, was\n"
             "                                        written by rank 0 and recorded\n");
+}
+
+TEST(Tables, EventsWithALongPath_StayIn80ColumnsAndAreWholeWhenWide) {
+  v1::JobEvent event = Events()[0];
+  const std::string path = "/data/checkpoints/" + RunningJob().job_id() + "/e1/step-00001200";
+  event.set_message("checkpoint of step 1200 in " + path);
+  const std::string narrow = RenderEvents({event}, false, 80);
+  EXPECT_LE(Widest(narrow), 80) << narrow;
+  EXPECT_EQ(narrow.find("..."), std::string::npos) << "nothing is left out\n" << narrow;
+  EXPECT_NE(RenderEvents({event}, true, 80).find(path), std::string::npos);
 }
 
 TEST(Tables, Events_KeepTheirTimeAndHaveMoreColumnsWhenWide) {
@@ -197,8 +212,6 @@ TEST(Tables, NoneIsWiderThanTheTerminal) {
     EXPECT_LE(Widest(described.substr(0, described.find("Spec:\n"))), columns) << described;
     EXPECT_LE(Widest(described.substr(described.find("Events:\n"))), columns) << described;
   }
-  EXPECT_LE(Widest(Jobs(true, 200)), 200);
-  EXPECT_LE(Widest(RenderWorkers(Workers(), true, absl::FromUnixSeconds(kNow), 200)), 200);
 }
 
 }  // namespace

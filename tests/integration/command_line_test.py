@@ -101,6 +101,15 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual([(row["key"], row[two]) for row in rows], [("optimizer.lr", "0.5"), ("train.steps", "3")])
         self.assertIn("optimizer.lr", self.cluster.jobctl("diff", one, f"job/{two}").stdout)
         self.assertIn("the same", self.cluster.jobctl("diff", one, one).stderr)
+        path = os.path.join(self.cluster.dir, "other.yaml")
+        with open(path, "w") as f:
+            json.dump(harness.tiny_job(self.data, steps=2, workers=1, optimizer={"lr": 0.5}), f)
+        rows = {row["key"]: row for row in json.loads(self.cluster.jobctl("diff", one, path, "-o", "json").stdout)}
+        self.assertEqual((rows["optimizer.lr"][one], rows["optimizer.lr"][path]), ("0.003", "0.5"))
+        self.assertNotIn("train.steps", rows)
+        missing = self.cluster.jobctl("diff", one, "none.yaml", check=False)
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn("none.yaml", missing.stderr)
         self.cluster.jobctl("wait", two)
         self.assertEqual(self.cluster.job(two)["state"], "JOB_STATE_SUCCEEDED")
 
@@ -146,15 +155,32 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual([line.split()[0] for line in table], ["job_id", first, second])
         self.assertEqual(self.cluster.jobctl("list", "--search", "FIRST", "-q").stdout, f"job/{first}\n")
         self.assertEqual(self.cluster.jobctl("list", "--since", "2020-01-01 00:00:00", "--user", "nobody", "-q").stdout, "")
+        self.assertEqual(self.cluster.jobctl("list", "--since", "2020-01-01", "-q").stdout, f"job/{second}\njob/{first}\n")
+        self.assertEqual(self.cluster.jobctl("list", "--since", "2099-01-01 17:05", "-q").stdout, "")
         self.assertIn("sweep=lr", self.cluster.jobctl("list", "-o", "wide", "--watch").stdout)
+        shown = self.cluster.jobctl("list", "-o", "jsonpath={.jobs[*].spec.name}")
+        self.assertEqual(shown.stdout, "second first\n")
+        self.assertEqual(self.cluster.jobctl("get", first, "-o", "jsonpath={.spec.optimizer.lr}").stdout, "0.01\n")
+        wrong = self.cluster.jobctl("list", "-o", "jsonpath={.items[*].id}", check=False)
+        self.assertEqual((wrong.returncode, wrong.stderr), (1, "error: -o jsonpath: .items[*].id: no field items; did you mean jobs?\n"))
+        wrong = self.cluster.jobctl("diff", first, second, "-o", "jsonpath={.a}", check=False)
+        self.assertEqual((wrong.returncode, wrong.stderr), (2, "error: jobctl diff does not take -o jsonpath; use -o json with jq\n"))
         wrong = self.cluster.jobctl("list", "--sort", "stp", check=False)
         self.assertEqual(wrong.stderr, "error: stp: no field stp; did you mean step?\n")
 
-        # The beginning of an id is the job at a terminal, unless nothing could be taken back; in a script it is no job.
+        # The beginning of an id is the job, at a terminal for all verbs unless nothing could be taken back; in a script for those that show.
         self.assertEqual(self.at_a_terminal("get", "first"), f"first is job/{first}\n")
         self.assertEqual(self.at_a_terminal("cancel", "first", "second", "--now"),
                          f"error: no job first; with --now give the whole id: {first}?\n")
-        self.assertEqual(self.cluster.jobctl("wait", "first", check=False).returncode, 102)
+        self.assertEqual(self.cluster.json("get", "first")["jobId"], first)
+        shown = self.cluster.jobctl("get", "first", "-o", "name")
+        self.assertEqual((shown.stdout, shown.stderr), (f"job/{first}\n", f"first is job/{first}\n"))
+        shown = self.cluster.jobctl("get", "first", "-q")
+        self.assertEqual((shown.stdout, shown.stderr), (f"job/{first}\n", ""))
+        for verb, code in (("pause", 1), ("wait", 102)):
+            refused = self.cluster.jobctl(verb, "first", check=False)
+            self.assertEqual(refused.returncode, code)
+            self.assertIn(f"error: no job first; did you mean {first}? {verb} needs the whole id in a script", refused.stderr)
         self.assertEqual(self.cluster.jobctl("wait", "none", check=False).returncode, 102)
 
         shown = self.cluster.jobctl("describe", first, second).stdout

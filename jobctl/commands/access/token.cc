@@ -129,6 +129,9 @@ absl::StatusOr<int> List(Context& context) {
     header.insert(header.end(), {"CREATED", "CERTIFICATE"});
   }
   Table table(header);
+  if (wide) {
+    table.Whole();
+  }
   for (const v1::Token& token : response.tokens()) {
     std::vector<std::string> row = {token.name(),           Dash(token.user()),
                                     RoleName(token.role()), Dash(token.worker_id()),

@@ -45,6 +45,10 @@ absl::StatusOr<int> List(Context& context, const std::string& job_id) {
     return kExitOk;
   }
   Table table({"STEP", "EPOCH", "SIZE", "HELD-OUT-LOSS", "CREATED", "PATH"});
+  table.ShortenLast();
+  if (context.format == OutputFormat::kWide) {
+    table.Whole();
+  }
   for (const v1::Checkpoint& checkpoint : response.checkpoints()) {
     table.Add({absl::StrCat(checkpoint.step()), absl::StrCat(checkpoint.epoch()),
                FormatBytes(checkpoint.bytes()),
@@ -117,8 +121,7 @@ absl::StatusOr<int> Prune(Context& context, Options& options) {
   const Sum sum = SumOf(response);
   const std::string what = absl::StrCat(sum.folders, " folder", sum.folders == 1 ? "" : "s", ", ",
                                         FormatBytes(sum.bytes));
-  const bool whole = context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml;
-  if (!whole) {
+  if (!context.format.data()) {
     Print(response);
   }
   if (!request.dry_run() && sum.folders > 0) {

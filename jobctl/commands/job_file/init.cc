@@ -8,13 +8,12 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/status.h"
 #include "common/base/status_macros.h"
-#include "common/config/config.h"
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/recipe/forward_recipe.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/views/job_template.h"
 
 namespace hearth::jobctl {
@@ -95,12 +94,7 @@ absl::StatusOr<v1::JobSpec> StartingPoint(const Options& options) {
   spec.mutable_train()->set_steps(kSteps);
   spec.mutable_resources()->set_workers(1);
   spec.mutable_resources()->set_device("cpu");
-  for (const std::string& assignment : options.assignments) {
-    const absl::Status applied = config::ApplyOverride(spec, assignment);
-    if (!applied.ok()) {
-      return Annotate(applied, absl::StrCat("--set ", assignment));
-    }
-  }
+  HEARTH_RETURN_IF_ERROR(ApplyAssignments(options.assignments, spec));
   if (!spec.precision().has_recipe()) {
     spec.mutable_precision()->set_recipe(
         std::string(spec::DefaultRecipeOn(spec.resources().device()).name));

@@ -4,11 +4,15 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "common/io/env.h"
+#include "common/spec/fields/rows.h"
+#include "common/spec/violations/checker.h"
 #include "jobctl/client/paths.h"
 #include "jobctl/commands/arguments.h"
 
@@ -47,14 +51,54 @@ std::string WorkersWarning(const v1::ResourceSpec& resources,
           : absl::StrCat("; --set resources.workers=", connected, " uses those that are there"));
 }
 
-absl::Status ApplyAssignments(const std::vector<std::string>& assignments, v1::JobSpec& spec) {
+namespace {
+
+// Values out of range and unknown names. What a job file lacks is no mistake yet: the key may be
+// there under a wrong name.
+std::vector<spec::FieldViolation> WrongValues(const v1::JobSpec& spec) {
+  std::vector<spec::FieldViolation> violations;
+  spec::Checker check(violations);
+  spec::CheckRows(spec, "", check);
+  std::erase_if(violations, [](const spec::FieldViolation& violation) {
+    return absl::StartsWith(violation.description, "required");
+  });
+  return violations;
+}
+
+// All that is wrong, one a line: what was `found` while `spec` was read, and the values that were
+// read. Without anything found, values are for the rules to judge, which see the defaults too.
+absl::Status AllMistakes(const std::vector<absl::Status>& found, const v1::JobSpec& spec) {
+  if (found.empty()) {
+    return absl::OkStatus();
+  }
+  std::vector<std::string> texts;
+  for (const absl::Status& status : found) {
+    texts.emplace_back(status.message());
+  }
+  for (const spec::FieldViolation& violation : WrongValues(spec)) {
+    texts.push_back(absl::StrCat(violation.field, ": ", violation.description));
+  }
+  return texts.size() == 1 ? found.front() : absl::InvalidArgumentError(absl::StrJoin(texts, "\n"));
+}
+
+// Applies all that can be applied, and appends what is wrong with the others.
+void Apply(const std::vector<std::string>& assignments,
+           v1::JobSpec& spec,
+           std::vector<absl::Status>& found) {
   for (const std::string& assignment : assignments) {
     const absl::Status applied = config::ApplyOverride(spec, assignment);
     if (!applied.ok()) {
-      return Annotate(applied, absl::StrCat("--set ", assignment));
+      found.push_back(Annotate(applied, absl::StrCat("--set ", assignment)));
     }
   }
-  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ApplyAssignments(const std::vector<std::string>& assignments, v1::JobSpec& spec) {
+  std::vector<absl::Status> found;
+  Apply(assignments, spec, found);
+  return AllMistakes(found, spec);
 }
 
 absl::Status ChangeStoredSpec(const std::vector<std::string>& assignments, v1::JobSpec& spec) {
@@ -72,9 +116,14 @@ absl::Status ChangeStoredSpec(const std::vector<std::string>& assignments, v1::J
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& assignments) {
   HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadInput(path));
-  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec,
-                          config::ParseJobSpec(text, path == "-" ? "<stdin>" : path));
-  HEARTH_RETURN_IF_ERROR(ApplyAssignments(assignments, spec));
+  v1::JobSpec spec;
+  std::vector<absl::Status> found;
+  const absl::Status read = config::ParseInto(text, path == "-" ? "<stdin>" : path, spec);
+  if (!read.ok()) {
+    found.push_back(read);
+  }
+  Apply(assignments, spec, found);
+  HEARTH_RETURN_IF_ERROR(AllMistakes(found, spec));
   const char* home = std::getenv("HOME");  // NOLINT(concurrency-mt-unsafe): nothing sets it
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::current_path(error);

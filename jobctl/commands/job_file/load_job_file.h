@@ -11,13 +11,15 @@
 
 namespace hearth::jobctl {
 
-// Applies --set in order; errors begin with "--set path=value: ".
+// Applies --set in order. kInvalidArgument lists all that are wrong, one a line that begins with
+// "--set path=value: ", and then all values that are out of range or unknown names.
 absl::Status ApplyAssignments(const std::vector<std::string>& assignments, v1::JobSpec& spec);
 // The same to a spec with all defaults: resources.min_workers stays equal to workers if it was.
 // Other values that once followed from a changed one stay as they are.
 absl::Status ChangeStoredSpec(const std::vector<std::string>& assignments, v1::JobSpec& spec);
 
 // Reads the job file, applies --set in order, and makes paths that begin with ~ or . absolute.
+// kInvalidArgument lists the mistakes of both, as ApplyAssignments.
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& assignments);
 

@@ -350,14 +350,14 @@ absl::StatusOr<std::string> Describe(Context& context,
     HEARTH_ASSIGN_OR_RETURN(const History history, LoadHistory(client, job.job_id()));
     usage = UsageLines(UsageOf(job, history, context.prices), context.prices.currency);
   }
-  return DescribeText(job, events, version, usage, context.temperature_limit, FitColumns());
+  return DescribeText(job, events, version, usage, context.temperature_limit,
+                      context.format == OutputFormat::kWide ? 0 : FitColumns());
 }
 
 absl::StatusOr<int> Run(Context& context, const std::vector<std::string>& job_ids) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   HEARTH_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, GetJobs(*client, job_ids));
-  if (context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml ||
-      context.format == OutputFormat::kName) {
+  if (context.format.data() || context.format == OutputFormat::kName) {
     const std::vector<v1::Job> jobs(all.jobs().begin(), all.jobs().end());
     HEARTH_RETURN_IF_ERROR(jobs.size() == 1 ? PrintJobs(context.format, jobs, jobs.front())
                                             : PrintJobs(context.format, jobs, all));

@@ -3,9 +3,12 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/match.h"
+#include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/spec/fields/idle.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/views/spec_difference.h"
 #include "nlohmann/json.hpp"
 
@@ -17,21 +20,34 @@ struct Options {
   std::string other;
 };
 
-absl::StatusOr<v1::Job> Get(Client& client, const std::string& job_id) {
+// Ids have neither dots nor slashes.
+bool NamesFile(const std::string& text) {
+  return text == "-" || text.find('/') != std::string::npos || absl::EndsWith(text, ".yaml") ||
+         absl::EndsWith(text, ".yml") || absl::EndsWith(text, ".json");
+}
+
+// The job file of a job, or of a file, with all defaults.
+absl::StatusOr<v1::JobSpec> SpecOf(Context& context, const std::string& name) {
+  if (NamesFile(name)) {
+    HEARTH_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJobFile(name, {}));
+    const absl::Status resolved = spec::ResolveSubmitted(spec);
+    return resolved.ok() ? absl::StatusOr<v1::JobSpec>(spec) : Annotate(resolved, name);
+  }
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   v1::GetJobRequest request;
-  request.set_job_id(job_id);
-  return client.Call<v1::Job>(request);
+  request.set_job_id(name);
+  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->Call<v1::Job>(request));
+  return job.spec();
 }
 
 absl::StatusOr<int> Run(Context& context, const Options& options) {
-  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  HEARTH_ASSIGN_OR_RETURN(const v1::Job job, Get(*client, options.job));
-  HEARTH_ASSIGN_OR_RETURN(const v1::Job other, Get(*client, options.other));
-  const std::vector<KeyDifference> differences = SpecDifferences(job.spec(), other.spec());
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec spec, SpecOf(context, options.job));
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec other, SpecOf(context, options.other));
+  const std::vector<KeyDifference> differences = SpecDifferences(spec, other);
   if (context.format == OutputFormat::kJson) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const KeyDifference& row : differences) {
-      rows.push_back({{"key", row.path}, {job.job_id(), row.a}, {other.job_id(), row.b}});
+      rows.push_back({{"key", row.path}, {options.job, row.a}, {options.other, row.b}});
     }
     WriteOut(rows.dump(2) + "\n");
     return kExitOk;
@@ -40,11 +56,8 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     WriteErr("the job files are the same\n");
     return kExitOk;
   }
-  Table table({"KEY", job.job_id(), other.job_id()});
-  for (const KeyDifference& row : differences) {
-    table.Add({row.path, row.a, row.b});
-  }
-  WriteOut(table.Render(FitColumns()));
+  WriteOut(RenderDifferences(options.job, options.other, differences,
+                             context.format == OutputFormat::kWide ? 0 : FitColumns()));
   return kExitOk;
 }
 
@@ -52,8 +65,8 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupDiff(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job, "Job id")->required();
-  app.add_option("other", options->other, "Id of the job to compare with")->required();
+  app.add_option("job", options->job, "Job id, or a job file: NAME.yaml, a path, or -")->required();
+  app.add_option("other", options->other, "Job id or job file to compare with")->required();
   return [options](Context& context) { return Run(context, *options); };
 }
 

@@ -55,7 +55,8 @@ struct Found {
 absl::StatusOr<Found> Find(Client& client, const Options& options) {
   absl::Time since = absl::InfinitePast();
   if (!options.since.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(since, ParseSince(options.since, Clock::Real().Now(), "--since"));
+    HEARTH_ASSIGN_OR_RETURN(
+        since, ParseSince(options.since, Clock::Real().Now(), absl::LocalTimeZone(), "--since"));
   }
   const size_t limit = static_cast<size_t>(options.limit);
   // With an order of the user's own, the first jobs may be on the last page.
@@ -121,7 +122,8 @@ Action SetupList(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("--filter", options->filter,
                  "Terms that must all hold, e.g. 'state=running name=x'");
-  app.add_option("--state", options->states, "Only these states, e.g. running,queued");
+  app.add_option("--state", options->states, "Only these states, e.g. running,queued")
+      ->check(WrongState);
   app.add_option("--owner,--user", options->owner, "Only jobs of this user");
   app.add_option("-l,--label", options->labels,
                  "Only jobs with this label: key=value, or key for any value; repeatable")
@@ -135,7 +137,8 @@ Action SetupList(CLI::App& app) {
   app.add_option("--search", options->search,
                  "Only jobs with this text in id, name, owner, recipe, labels or reason");
   app.add_option("--since", options->since,
-                 "Only jobs created since: how long ago (2d), or a time (2026-01-31 17:05:00)");
+                 "Only jobs created since: how long ago (2d), a date (2026-01-31), or a date and a "
+                 "time (\"2026-01-31 17:05\")");
   app.add_option(
       "--sort", options->sort,
       "Order by a field, e.g. step or last_report.loss; -step reverses the order (default: "

@@ -150,7 +150,8 @@ absl::StatusOr<LogFilter> LogFilter::Make(const std::string& since,
   LogFilter filter;
   filter.epoch_ = epoch;
   if (!since.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(filter.since_, ParseSince(since, now, "--since"));
+    HEARTH_ASSIGN_OR_RETURN(filter.since_,
+                            ParseSince(since, now, absl::LocalTimeZone(), "--since"));
   }
   if (!grep.empty()) {
     RE2::Options quiet;
@@ -205,7 +206,7 @@ Action SetupLogs(CLI::App& app) {
   // Checked while the command line is parsed, so that an invalid value is wrong usage (exit code
   // 2).
   app.add_option("--since", options->since,
-                 "Only lines written since: how long ago (10m), or a time (2026-01-31 17:05:00)")
+                 "Only lines written since: how long ago (10m), a date, or \"2026-01-31 17:05\"")
       ->check([](const std::string& since) {
         const absl::Status status = LogFilter::Make(since, "", Clock::Real().Now()).status();
         return std::string(absl::StripPrefix(status.message(), "--since "));

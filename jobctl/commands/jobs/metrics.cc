@@ -1,11 +1,15 @@
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/step_metrics.h"
@@ -54,6 +58,32 @@ std::vector<std::string> Names(const std::vector<const StepMetric*>& columns) {
   return names;
 }
 
+// For a terminal that is too narrow for all digits: the names that --plot takes, and five digits.
+std::vector<std::string> ShortNames(const std::vector<const StepMetric*>& columns) {
+  std::vector<std::string> names;
+  for (const StepMetric* column : columns) {
+    const std::string& plot = column->option().plot();
+    names.push_back(plot.empty() ? column->field() : plot);
+  }
+  return names;
+}
+
+constexpr double kWhole = 1e4;  // from here on a fraction is no news
+
+std::vector<std::string> ShortCells(const std::vector<const StepMetric*>& columns,
+                                    const v1::StepReport& report) {
+  std::vector<std::string> cells;
+  for (const StepMetric* column : columns) {
+    const std::string whole = column->Text(report);
+    double value = 0.0;
+    const bool fraction = absl::StrContains(whole, '.') && absl::SimpleAtod(whole, &value);
+    cells.push_back(!fraction                   ? whole
+                    : std::abs(value) >= kWhole ? absl::StrFormat("%.0f", value)
+                                                : absl::StrFormat("%.5g", value));
+  }
+  return cells;
+}
+
 std::vector<std::string> Cells(const std::vector<const StepMetric*>& columns,
                                const v1::StepReport& report) {
   std::vector<std::string> cells;
@@ -71,6 +101,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   const bool json = !csv && context.format == OutputFormat::kJson;
   const std::vector<const StepMetric*> columns = Columns(/*of_table=*/!csv);
   Table table(Names(columns));
+  Table short_table(ShortNames(columns));
   if (csv) {
     WriteOut(absl::StrJoin(Names(columns), ",") + "\n");
   }
@@ -91,6 +122,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
           WriteOut(absl::StrJoin(Cells(columns, record.step()), ",") + "\n");
         } else if (record.has_step()) {
           table.Add(Cells(columns, record.step()));
+          short_table.Add(ShortCells(columns, record.step()));
         }
       }
       return true;
@@ -110,7 +142,8 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     SayDetached("metrics -f", options.job_ids);
   }
   if (!csv && !json) {
-    WriteOut(table.Render(FitColumns()));
+    const int width = context.format == OutputFormat::kWide ? 0 : FitColumns();
+    WriteOut(width > 0 && table.Width() > width ? short_table.Render(width) : table.Render());
   }
   return kExitOk;
 }

@@ -78,7 +78,7 @@ absl::StatusOr<int> Declare(Context& context, const DeclareOptions& options) {
   request.mutable_worker_ids()->Add(options.workers.begin(), options.workers.end());
   HEARTH_ASSIGN_OR_RETURN(const v1::DeclareLostResponse response,
                           client->Call<v1::DeclareLostResponse>(request));
-  if (context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml) {
+  if (context.format.data()) {
     HEARTH_RETURN_IF_ERROR(PrintWorkers(
         context.format, {response.workers().begin(), response.workers().end()}, response));
     return kExitOk;
