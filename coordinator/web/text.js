@@ -5,7 +5,7 @@ const kTellMs = 3000;
 
 // How a value of a unit is written; the server says which unit a metric has.
 const kUnits = {
-  bytes, ratio: (v) => (100 * v).toFixed(1) + " %", watts: (v) => v.toFixed(0) + " W", seconds: (v) => short(v) + " s",
+  bytes, ratio: (v) => (100 * v).toFixed(1) + " %", watts: (v) => v.toFixed(0) + " W", celsius: (v) => v.toFixed(0) + " °C", seconds: (v) => short(v) + " s",
 };
 const kTone = {
   running: "good", succeeded: "good", busy: "busy", idle: "good", starting: "busy", queued: "wait", paused: "wait",
