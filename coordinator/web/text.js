@@ -34,10 +34,13 @@ function bytes(value) {
 // From learning rates to tokens per second.
 function number(value) {
   const size = Math.abs(value);
+  if (size === 0) {
+    return "0";
+  }
   if (size >= 1e4) {
     return short(value);
   }
-  return size > 0 && size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
+  return size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
 }
 
 function ago(seconds) {
@@ -101,6 +104,14 @@ function row(contents) {
 }
 
 const numberCell = (text) => element("td", text, "number");
+
+// A cell whose text may be long.
+function textCell(...contents) {
+  const made = element("td", null, "text");
+  made.append(...contents);
+  return made;
+}
+
 const state = (name) => element("span", name, "state " + (kTone[name] || "idle"));
 
 // What tells a link or a box of a table from the others.
