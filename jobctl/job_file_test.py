@@ -53,15 +53,57 @@ class JobFileTest(unittest.TestCase):
         model.mkdir()
         self.assertIn("config.json", self.jobctl("init", "--from", model.name, fails=True))
         (model / "config.json").write_text("{}")
-        for part in ("train", "validation"):
-            (self.dir / "sets" / part).mkdir(parents=True)
+        self.datasets("sets")
         self.jobctl("init", "--from", model.name, "--data", "sets", "-f", "job.yaml")
         resolved = self.jobctl("submit", "job.yaml", "--dry-run", "client")
         for text in ("name: my-model-7b\n", f"from: \"{model}\"\n", str(self.dir / "sets/train"), str(self.dir / "sets/validation")):
             self.assertIn(text, resolved)
         self.assertIn("exists and is not overwritten", self.jobctl("init", "-f", "job.yaml", fails=True))
-        self.assertIn("--data nowhere", self.jobctl("init", "--data", "nowhere", fails=True))
+        self.assertIn("--data nowhere: ", self.jobctl("init", "--data", "nowhere", fails=True))
         self.assertIn("did you mean hearth-112m?", self.jobctl("init", "--preset", "hearth-112", fails=True))
+
+    def datasets(self, folder):
+        text = "".join(json.dumps({"text": f"Day {day} was bright and cold. " * 9}) + "\n" for day in range(60))
+        (self.dir / "days.jsonl").write_text(text)
+        self.jobctl("dataset", "build", "--input", "days.jsonl", "--field", "text", "--tokenizer", "bytes", "--validation-fraction", "0.2",
+                    "--out", folder)
+
+    def test_init_refuses_data_that_is_no_dataset(self):
+        (self.dir / "texts").mkdir()
+        (self.dir / "texts" / "a.txt").write_text("a")
+        for data in ("texts", "texts/a.txt", "nowhere"):
+            refused = self.jobctl("init", "--data", data, "-f", "job.yaml", fails=True)
+            self.assertIn(f"--data {data}: {self.dir / data}: ", refused)
+            self.assertIn("`jobctl dataset build` makes a dataset", refused)
+        self.assertIn("it has no dataset.json", self.jobctl("init", "--data", "texts", fails=True))
+        (self.dir / "texts" / "train").mkdir()
+        self.assertIn("texts/train: not a dataset", self.jobctl("init", "--data", "texts", fails=True))
+        self.assertEqual(sorted(path.name for path in self.dir.iterdir()), ["texts"])
+
+    def test_the_file_of_init_takes_short_runs(self):
+        self.jobctl("init", "-f", "job.yaml")
+        for name in ("wsd", "cosine"):
+            resolved = self.jobctl("submit", "job.yaml", "--dry-run", "client", "--set", "train.steps=20", "--set", f"schedule.name={name}")
+            self.assertIn("warmup_steps: 10\n", resolved)
+        for steps in (1, 20, 250):
+            self.jobctl("init", "--set", f"train.steps={steps}", "-f", f"{steps}.yaml")
+            self.assertIn(f"  steps: {steps}\n", self.jobctl("submit", f"{steps}.yaml", "--dry-run", "client"))
+        self.assertIn("\n  warmup_steps: 2\n", (self.dir / "250.yaml").read_text())
+        self.jobctl("init", "--set", "schedule.warmup_steps=null", "--set", "train.steps=20", "-f", "none.yaml")
+        self.jobctl("submit", "none.yaml", "--dry-run", "client")
+        given = self.jobctl("init", "--set", "schedule.warmup_steps=7")
+        self.assertIn("\n  warmup_steps: 7\n", given)
+
+    def test_editors_find_the_schema_beside_the_file_of_init(self):
+        (self.dir / "jobs").mkdir()
+        self.jobctl("init", "-f", "jobs/a.yaml")
+        self.assertTrue((self.dir / "jobs" / "a.yaml").read_text().startswith("# yaml-language-server: $schema=job.schema.json\n"))
+        schema = json.loads((self.dir / "jobs" / "job.schema.json").read_text())
+        self.assertIn("optimizer", schema["properties"])
+        (self.dir / "jobs" / "job.schema.json").write_text("{}")  # somebody's own is kept
+        self.jobctl("init", "-f", "jobs/b.yaml")
+        self.assertEqual((self.dir / "jobs" / "job.schema.json").read_text(), "{}")
+        self.assertNotIn("yaml-language-server", self.jobctl("init"))
 
     def test_explain_knows_every_field(self):
         rows = json.loads(self.jobctl("explain", "-o", "json"))

@@ -102,6 +102,20 @@ TEST(ParseJobSpecTest, Yaml11Traps_AreRefused) {
   }
 }
 
+// PyYAML reads the key `on` as true, and json.dumps writes that as "true".
+TEST(ParseJobSpecTest, KeyThatYaml11TakesForTrue_IsRead) {
+  for (const char* key : {"on", "\"on\"", "true", "\"true\"", "True", "TRUE"}) {
+    const v1::JobSpec job = Parse(std::string("notify: [{") + key + ": failed, command: mail}]");
+    ASSERT_EQ(job.notify_size(), 1) << key;
+    EXPECT_EQ(job.notify(0).on(0), "failed") << key;
+  }
+  EXPECT_THAT(ParseError("notify: [{on: failed, true: failed, command: mail}]"),
+              HasSubstr("notify[0].on: duplicate key"));
+  EXPECT_THAT(ParseError("notify: [{false: failed, command: mail}]"), HasSubstr("unknown key"));
+  EXPECT_THAT(ParseError("train: {true: 1}"), HasSubstr("train.true: unknown key"));
+  EXPECT_EQ(Parse("labels: {true: a, on: b}").labels_size(), 2);
+}
+
 TEST(ParseJobSpecTest, WrongShapes_AreRefused) {
   EXPECT_THAT(ParseError("train: 5"), HasSubstr("expected a map of fields, got a single value"));
   EXPECT_THAT(ParseError("train: [1]"), HasSubstr("got a list"));
@@ -233,6 +247,17 @@ TEST(ToYamlTest, ResolvedJob_ReadsBackEqual) {
   const std::string yaml = ToYaml(job);
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(Parse(yaml), job)) << yaml;
   EXPECT_THAT(yaml, HasSubstr("micro_batch_size: auto"));
+}
+
+// Plain, YAML 1.1 readers would see true, false and null, as keys and as values.
+TEST(ToYamlTest, WordsThatYaml11TakesForOthers_AreQuoted) {
+  EXPECT_EQ(ToYaml(Parse("notify: [{on: [failed], command: mail}]")),
+            "notify: [{\"on\": [failed], command: mail}]\n");
+  for (const char* word : {"on", "off", "yes", "no", "y", "n", "true", "Null", "OFF", "010"}) {
+    const std::string quoted = std::string("\"") + word + "\"";
+    EXPECT_THAT(ToYaml(Parse("labels: {k: " + quoted + "}")), HasSubstr("k: " + quoted));
+    EXPECT_THAT(ToYaml(Parse("labels: {" + quoted + ": a}")), HasSubstr(quoted + ": a"));
+  }
 }
 
 TEST(ToYamlTest, NothingSet_IsAnEmptyMap) {

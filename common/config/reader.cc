@@ -1,6 +1,7 @@
 #include "common/config/reader.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -133,6 +134,26 @@ std::string FindElsewhere(const Matches& matches) {
   return found.size() > kMaxSuggestions ? "" : absl::StrJoin(found, " or ");
 }
 
+// Words that YAML 1.1 readers such as PyYAML take for true and for false.
+constexpr std::array<std::string_view, 3> kTrueWords = {"on", "yes", "y"};
+constexpr std::array<std::string_view, 3> kFalseWords = {"off", "no", "n"};
+
+// The field that `key` names. Where the file says `on`, a YAML 1.1 reader sees true, and what it
+// writes of the file has "true" or True: that stands for the field with such a name. Other keys
+// stay as they are.
+std::string FieldName(const std::string& key, const Descriptor& descriptor) {
+  const std::string word = absl::AsciiStrToLower(key);
+  if (descriptor.FindFieldByName(key) != nullptr || (word != "true" && word != "false")) {
+    return key;
+  }
+  for (const std::string_view name : word == "true" ? kTrueWords : kFalseWords) {
+    if (descriptor.FindFieldByName(std::string(name)) != nullptr) {
+      return std::string(name);
+    }
+  }
+  return key;
+}
+
 bool IsKnownTag(const std::string& tag) {
   return tag.empty() || tag == "?" || tag == "!" || tag == "tag:yaml.org,2002:str";
 }
@@ -186,6 +207,7 @@ bool Reader::Budget(const YAML::Node& node, const std::string& path) {
 
 bool Reader::ReadKey(const YAML::Node& key,
                      const std::string& path,
+                     const Descriptor* fields,
                      std::unordered_map<std::string, int>& seen,
                      std::string& text) {
   if (!Budget(key, path)) {
@@ -195,7 +217,7 @@ bool Reader::ReadKey(const YAML::Node& key,
     Fail(key, path, std::string("expected a key, got ") + KindOf(key));
     return false;
   }
-  text = key.Scalar();
+  text = fields == nullptr ? key.Scalar() : FieldName(key.Scalar(), *fields);
   const auto [first, inserted] = seen.emplace(text, LineOf(key));
   // yaml-cpp takes both without a word, and one of the values would count for nothing.
   if (!inserted) {
@@ -206,11 +228,14 @@ bool Reader::ReadKey(const YAML::Node& key,
 }
 
 template <typename Read>
-void Reader::ReadEntries(const YAML::Node& node, const std::string& path, const Read& read) {
+void Reader::ReadEntries(const YAML::Node& node,
+                         const std::string& path,
+                         const Descriptor* fields,
+                         const Read& read) {
   std::unordered_map<std::string, int> seen;
   for (const auto& entry : node) {
     std::string key;
-    if (ReadKey(entry.first, path, seen, key)) {
+    if (ReadKey(entry.first, path, fields, seen, key)) {
       read(entry.first, entry.second, key);
     } else if (Exhausted()) {
       return;
@@ -236,7 +261,7 @@ void Reader::ReadMessage(const YAML::Node& node, const std::string& path, Messag
     Fail(node, path, std::string("expected a map of fields, got ") + KindOf(node));
     return;
   }
-  ReadEntries(node, path,
+  ReadEntries(node, path, message.GetDescriptor(),
               [&](const YAML::Node& key_node, const YAML::Node& value, const std::string& key) {
                 const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
                 if (field == nullptr) {
@@ -270,7 +295,7 @@ void Reader::ReadMap(const YAML::Node& node,
     Fail(node, path, std::string("expected a map of key: value, got ") + KindOf(node));
     return;
   }
-  ReadEntries(node, path,
+  ReadEntries(node, path, /*fields=*/nullptr,
               [&](const YAML::Node& key_node, const YAML::Node& value, const std::string& key) {
                 if (HasValue(key_node, value, Join(path, key))) {
                   AddMapEntry(value, Join(path, key), message, field, key);

@@ -56,9 +56,13 @@ class Reader {
   bool Exhausted() const;
   void Fail(const YAML::Node& node, const std::string& path, std::string text);
   // Calls read(node of the key, node of the value, key) for each entry of a map, in order, until
-  // the budget is used up; keys that cannot be read are errors.
+  // the budget is used up; keys that cannot be read are errors. `fields`: the message of which the
+  // keys are fields; null = keys of any name.
   template <typename Read>
-  void ReadEntries(const YAML::Node& node, const std::string& path, const Read& read);
+  void ReadEntries(const YAML::Node& node,
+                   const std::string& path,
+                   const google::protobuf::Descriptor* fields,
+                   const Read& read);
   // False (and an error) for a key without a value.
   bool HasValue(const YAML::Node& key, const YAML::Node& value, const std::string& path);
   void ReadMap(const YAML::Node& node,
@@ -86,6 +90,7 @@ class Reader {
   // The key of a map entry; false (and an error) when it is not a scalar or was there before.
   bool ReadKey(const YAML::Node& key,
                const std::string& path,
+               const google::protobuf::Descriptor* fields,
                std::unordered_map<std::string, int>& seen,
                std::string& text);
 

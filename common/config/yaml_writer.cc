@@ -87,6 +87,11 @@ std::vector<const Message*> SortedEntries(const Message& message, const FieldDes
   return entries;
 }
 
+// Quoted where a YAML 1.1 reader would take the plain word for something else, as `on` for true.
+std::string FieldKey(const FieldDescriptor& field) {
+  return FormatString(field.name());
+}
+
 std::string KeyText(const Message& entry, const FieldDescriptor& map_field) {
   return FormatString(entry.GetReflection()->GetString(entry, map_field.message_type()->map_key()));
 }
@@ -103,7 +108,7 @@ std::string FlowMessage(const Message& message) {
   }
   std::string text;
   for (const FieldDescriptor* field : SetFields(message)) {
-    text += (text.empty() ? "" : ", ") + field->name() + ": " + FlowValue(message, *field);
+    text += (text.empty() ? "" : ", ") + FieldKey(*field) + ": " + FlowValue(message, *field);
   }
   return '{' + text + '}';
 }
@@ -146,7 +151,7 @@ void AppendBlock(const Message& message, const std::string& indent, std::string&
   for (const FieldDescriptor* field : SetFields(message)) {
     const bool section = IsStructured(*field) && !field->is_repeated();
     const Message* below = section ? &message.GetReflection()->GetMessage(message, field) : nullptr;
-    out += indent + field->name() + ':';
+    out += indent + FieldKey(*field) + ':';
     if (below != nullptr && !SetFields(*below).empty()) {
       out += '\n';
       AppendBlock(*below, indent + "  ", out);

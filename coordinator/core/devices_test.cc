@@ -1,5 +1,6 @@
 // What a job ran on and how hot that became, kept with the job.
 #include <algorithm>
+#include <utility>
 
 #include "coordinator/core/core.h"
 #include "gmock/gmock.h"
@@ -120,6 +121,32 @@ TEST(Devices, EqualOnesOfAHost_AreTogether) {
   EXPECT_EQ(small.driver_version(), "580.82.07");
   EXPECT_EQ(small.version(), "0.1.0 (abc)");
   EXPECT_THAT(devices.groups(first ? 1 : 0).worker_ids(), ElementsAre("b"));
+}
+
+TEST(Devices, Gang_StepsHaveTheHottestAndTheLeastBusy) {
+  Harness h;
+  const std::string job = h.Running(3);
+  const auto beat = [&h](const std::string& worker, double celsius, double busy) {
+    v1::DeviceStatus device;
+    device.set_temperature_celsius(celsius);
+    device.set_utilization_ratio(busy);
+    h.Beat(worker, device);
+  };
+  const auto step = [&](int64_t number, double celsius, double busy) {
+    v1::TaskReport report = h.Next(job, 0);
+    report.mutable_step()->set_step(number);
+    report.mutable_step()->set_temperature_celsius(celsius);
+    report.mutable_step()->set_utilization_ratio(busy);
+    h.Report(job, 0, report);
+    const v1::StepReport& last = h.core->FindJob(job)->job().last_report();
+    return std::pair(last.temperature_celsius(), last.utilization_ratio());
+  };
+  EXPECT_EQ(step(2, 50, 0.9), std::pair(50.0, 0.9)) << "the others have not measured";
+  beat("b", 70, 0.4);
+  beat("c", 60, 0.95);
+  EXPECT_EQ(step(3, 50, 0.9), std::pair(70.0, 0.4));
+  EXPECT_EQ(step(4, 75, 0.2), std::pair(75.0, 0.2)) << "rank 0 itself";
+  EXPECT_EQ(step(5, 0, 0), std::pair(70.0, 0.4)) << "only the others measure";
 }
 
 }  // namespace

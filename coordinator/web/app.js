@@ -112,8 +112,12 @@ function progressCell(job) {
   progress.max = Math.max(1, job.steps);
   progress.value = job.step;
   progress.setAttribute("aria-label", `${job.job_id}: ${job.unit} ${job.step} of ${job.steps}`);
-  const made = element("td");
-  made.append(progress, ` ${job.step}/${job.steps}`);
+  return textCell(progress, ` ${job.step}/${job.steps}`);
+}
+
+function jobCell(job) {
+  const made = textCell(link(job.job_id));
+  made.classList.add("name");
   return made;
 }
 
@@ -125,9 +129,9 @@ function jobRow(job, chosen) {
   }
   const live = job.state === "running";
   const made = row([
-    compareBox(job, chosen), link(job.job_id), states, progressCell(job), numberCell(job.loss === null ? "" : job.loss.toPrecision(4)),
-    numberCell(live && job.tokens_per_second !== null ? short(job.tokens_per_second) : ""), String(job.workers.length || ""),
-    job.owner, labelsOf(job), ago(job.create_time),
+    compareBox(job, chosen), jobCell(job), states, progressCell(job), numberCell(job.loss === null ? "" : job.loss.toPrecision(4)),
+    numberCell(live && job.tokens_per_second !== null ? short(job.tokens_per_second) : ""), numberCell(job.workers.length || ""),
+    textCell(job.owner), textCell(labelsOf(job)), ago(job.create_time),
   ]);
   if (job.job_id === chosen) {
     made.setAttribute("aria-current", "true");
@@ -155,14 +159,14 @@ function showWorkers(answer) {
     if (worker.reason) {
       states.title = worker.reason;
     }
-    const job = element("td");
+    const job = textCell();
     if (worker.job_id) {
       job.append(link(worker.job_id), ` rank ${worker.rank}`);
     }
     const memory = worker.memory_used_bytes !== null ? bytes(worker.memory_used_bytes) + " of " + bytes(worker.memory_bytes) : "";
     const online = worker.state !== "offline" && worker.state !== "lost";
     return row([
-      worker.worker_id, states, job, worker.device_model || worker.device, worker.host, numberCell(online ? memory : ""),
+      textCell(worker.worker_id), states, job, textCell(worker.device_model || worker.device), textCell(worker.host), numberCell(online ? memory : ""),
       numberCell(online && worker.utilization_ratio !== null ? Math.round(100 * worker.utilization_ratio) + " %" : ""),
       numberCell(online && worker.power_watts !== null ? worker.power_watts.toFixed(0) + " W" : ""),
       numberCell(online && worker.temperature_celsius !== null ? worker.temperature_celsius.toFixed(0) + " °C" : ""),

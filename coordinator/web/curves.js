@@ -44,7 +44,7 @@ function drawChart(figure, title, lines, view) {
   let low = Math.min(...values.map(bend));
   let high = Math.max(...values.map(bend));
   if (low === high) {
-    low -= Math.abs(low) * 0.05 || 1;
+    low -= Math.abs(low) * 0.05;
     high += Math.abs(high) * 0.05 || 1;
   }
   const places = lines.flatMap((line) => line.x);

@@ -106,7 +106,7 @@ async function showSpec(job, ids) {
     made.scope = "col";
     return made;
   }));
-  fill("spec-rows", shown.map((path) => row([path, ...files.map((file) => file[path] ?? "unset")])));
+  fill("spec-rows", shown.map((path) => row([path, ...files.map((file) => file[path] ?? "unset")].map((text) => textCell(text)))));
   byId("spec-note").textContent = files.length === 1 ? "Tick other jobs in the table to see where they differ."
     : `${shown.length} of ${paths.length} keys differ.`;
 }
@@ -173,7 +173,7 @@ async function showCheckpoints(job) {
   const foundOf = (step) => evaluations.filter((each) => each.step === step).map((each) => each.text).join("; ");
   fill("checkpoint-rows", checkpoints.map((each) => row([
     numberCell(each.step), numberCell(each.epoch), timeText(each.create_time), numberCell(bytes(each.bytes)),
-    numberCell(each.validation_loss === null ? "" : number(each.validation_loss)), wideCell(foundOf(each.step)), wideCell(copyable(each.path)),
+    numberCell(each.validation_loss === null ? "" : number(each.validation_loss)), textCell(foundOf(each.step)), wideCell(copyable(each.path)),
   ])));
   byId("checkpoints-note").textContent = checkpoints.length === 0 ? "None is recorded." : "";
 }

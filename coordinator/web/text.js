@@ -5,7 +5,7 @@ const kTellMs = 3000;
 
 // How a value of a unit is written; the server says which unit a metric has.
 const kUnits = {
-  bytes, ratio: (v) => (100 * v).toFixed(1) + " %", watts: (v) => v.toFixed(0) + " W", seconds: (v) => short(v) + " s",
+  bytes, ratio: (v) => (100 * v).toFixed(1) + " %", watts: (v) => v.toFixed(0) + " W", celsius: (v) => v.toFixed(0) + " °C", seconds: (v) => short(v) + " s",
 };
 const kTone = {
   running: "good", succeeded: "good", busy: "busy", idle: "good", starting: "busy", queued: "wait", paused: "wait",
@@ -34,10 +34,13 @@ function bytes(value) {
 // From learning rates to tokens per second.
 function number(value) {
   const size = Math.abs(value);
+  if (size === 0) {
+    return "0";
+  }
   if (size >= 1e4) {
     return short(value);
   }
-  return size > 0 && size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
+  return size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
 }
 
 function ago(seconds) {
@@ -101,6 +104,14 @@ function row(contents) {
 }
 
 const numberCell = (text) => element("td", text, "number");
+
+// A cell whose text may be long.
+function textCell(...contents) {
+  const made = element("td", null, "text");
+  made.append(...contents);
+  return made;
+}
+
 const state = (name) => element("span", name, "state " + (kTone[name] || "idle"));
 
 // What tells a link or a box of a table from the others.

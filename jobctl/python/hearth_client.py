@@ -7,7 +7,8 @@
   hearth.metrics_frame(job).plot("step", "loss")        # with pandas
 
 Jobs, steps and events are the messages of proto/hearth/v1, with their names of fields; jobctl/python/build.sh generates them. No part of
-Hearth needs this file. Errors are grpc.RpcError, and subprocess.CalledProcessError of `submit`."""
+Hearth needs this file. Errors are ServerError, a grpc.RpcError that says what the coordinator said, and JobctlError of `submit`."""
+import contextlib
 import json
 import os
 import subprocess
@@ -29,6 +30,28 @@ def step_number(record, name):
     field = record.DESCRIPTOR.fields_by_name[name]
     optional = field.containing_oneof is not None
     return None if optional and not record.HasField(name) else getattr(record, name)
+
+
+class ServerError(grpc.RpcError):
+    """What the coordinator answered instead, or why there is no answer."""
+
+    def __init__(self, error, address):
+        super().__init__(f"{error.details()} ({error.code().name}, coordinator {address})")
+        self._code, self._details = error.code(), error.details()
+
+    def code(self):
+        """A grpc.StatusCode."""
+        return self._code
+
+    def details(self):
+        return self._details
+
+
+class JobctlError(subprocess.CalledProcessError):
+    """jobctl refused; `stderr` is what it said."""
+
+    def __str__(self):
+        return self.stderr.strip() or super().__str__()
 
 
 class Hearth:
@@ -65,12 +88,24 @@ class Hearth:
         path = os.path.join(home, "tokens", "local-" + self.address.rsplit(":", 1)[1])
         return path if os.path.exists(path) else None
 
+    @contextlib.contextmanager
+    def _errors(self):
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise ServerError(error, self.address) from None  # gRPC's own text is ten lines around the message
+
     def _call(self, method, request):
-        return method(request, timeout=UNARY_SECONDS, metadata=self._metadata)
+        with self._errors():
+            return method(request, timeout=UNARY_SECONDS, metadata=self._metadata)
+
+    def _stream(self, method, request):
+        with self._errors():
+            yield from method(request, metadata=self._metadata)
 
     def submit(self, job, *assignments, job_id=None):
         """Submits a job file, or a dict of the same form, with changes ("optimizer.lr=1e-3"); returns the job's id. jobctl reads and checks the
-        file, so that there is one reader of job files."""
+        file, so that there is one reader of job files. In a dict that PyYAML read, the key True of `notify` stands for `on`."""
         text = None if isinstance(job, (str, os.PathLike)) else json.dumps(job)  # JSON is YAML
         command = [self.jobctl, "--coordinator", self.address, "-q", "submit", "-" if text is not None else os.fspath(job)]
         command += ["--token-file", self.token_file] if self.token_file else []
@@ -80,7 +115,7 @@ class Hearth:
             command += ["--set", assignment]
         out = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if out.returncode != 0:
-            raise subprocess.CalledProcessError(out.returncode, command, out.stdout, out.stderr)
+            raise JobctlError(out.returncode, command, out.stdout, out.stderr)
         return out.stdout.strip().split("/", 1)[1]
 
     def job(self, job_id):
@@ -110,7 +145,7 @@ class Hearth:
 
     def watch(self, job_id):
         """The job now and after each change, up to its end or a pause."""
-        for change in self._jobs.WatchJob(job_pb2.WatchJobRequest(job_id=job_id), metadata=self._metadata):
+        for change in self._stream(self._jobs.WatchJob, job_pb2.WatchJobRequest(job_id=job_id)):
             yield change.job
             if change.job.state in ENDED or change.job.state == job_pb2.JOB_STATE_PAUSED:
                 return
@@ -119,7 +154,7 @@ class Hearth:
         """Reports of the steps in force. With `follow` also of new ones until the job ends; then a step comes again when a resume or a recovery
         repeated it, and the later report counts."""
         request = job_pb2.StreamMetricsRequest(job_id=job_id, from_step=from_step, follow=follow)
-        for answer in self._jobs.StreamMetrics(request, metadata=self._metadata):
+        for answer in self._stream(self._jobs.StreamMetrics, request):
             for record in answer.records:
                 if record.WhichOneof("record") == "step":
                     yield record.step

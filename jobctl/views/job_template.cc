@@ -24,6 +24,11 @@ bool IsSet(const v1::JobSpec& spec, const std::string& path) {
     return false;
   }
   const auto& reflection = *place.message->GetReflection();
+  if (spec::HasRows(*place.field)) {
+    // A section that is there and holds nothing would be a key without a value.
+    return reflection.HasField(*place.message, place.field) &&
+           reflection.GetMessage(*place.message, place.field).ByteSizeLong() > 0;
+  }
   return place.field->is_repeated() ? reflection.FieldSize(*place.message, place.field) > 0
                                     : reflection.HasField(*place.message, place.field);
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/config/scalars.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/violations/names.h"
 #include "common/time/clock.h"
@@ -66,7 +67,11 @@ void EmitYaml(const Json& json, YAML::Emitter& out) {
   if (json.is_object()) {
     out << YAML::BeginMap;
     for (const auto& [key, value] : json.items()) {
-      out << YAML::Key << key << YAML::Value;
+      out << YAML::Key;
+      if (config::FormatString(key) != key) {
+        out << YAML::DoubleQuoted;  // such as on, which YAML 1.1 readers take for true
+      }
+      out << key << YAML::Value;
       EmitYaml(value, out);
     }
     out << YAML::EndMap;

@@ -123,6 +123,14 @@ TEST(ToYaml, Job_IsYamlOfTheJson) {
   EXPECT_NE(yaml->find("jobId: \"yes\""), std::string::npos);
 }
 
+TEST(ToYaml, KeyThatYaml11TakesForTrue_IsQuoted) {
+  v1::Job job;
+  job.mutable_spec()->add_notify()->add_on("failed");
+  const auto yaml = ToYaml(job);
+  ASSERT_TRUE(yaml.ok());
+  EXPECT_NE(yaml->find("\"on\":"), std::string::npos) << *yaml;
+}
+
 TEST(Number, NotFinite_IsADash) {
   EXPECT_EQ(Number(std::nan(""), 3), "-");
   EXPECT_EQ(Number(1.23456, 3), "1.235");

@@ -53,7 +53,9 @@ send(message(f7=message(f1=1, f3=step)))
 
 
 @unittest.skipUnless(os.path.exists(FAKE_NVML), "the NVML that plays GPUs is not built")
-class PlayedGpu(unittest.TestCase):
+class GpuTest(unittest.TestCase):
+    """A coordinator and the worker g0, whose GPU is played."""
+
     def setUp(self):
         self.cluster = harness.Cluster()
         self.addCleanup(self.cluster.close)
@@ -80,21 +82,30 @@ class PlayedGpu(unittest.TestCase):
             f.write("\n".join(lines) + "\n")
         os.rename(self.path("gpu.new"), self.path("gpu"))
 
+    def gpu_job(self):
+        spec = harness.tiny_job(self.data, 10**6, workers=1, precision={"recipe": "bf16"})
+        spec["resources"] = {"workers": 1, "device": "cuda"}
+        return spec
+
+    def stop(self):
+        """The trainer ends after its next step."""
+        with open(self.path("stop"), "w"):
+            pass
+
+
+class PlayedGpu(GpuTest):
     def until(self, what, condition):
         return harness.wait_until(what, lambda: condition(self.cluster.job(self.job)))
 
     def test_what_a_gpu_measures_is_kept_with_the_job(self):
-        spec = harness.tiny_job(self.data, 10**6, workers=1, precision={"recipe": "bf16"})
-        spec["resources"] = {"workers": 1, "device": "cuda"}
-        self.job = self.cluster.submit(spec)
+        self.job = self.cluster.submit(self.gpu_job())
         self.cluster.wait_step(self.job, 1)
         self.gpu(celsius=91, joules=1500)
         self.until("the heat", lambda job: job.get("devices", {}).get("hottestCelsius") == 91)
         self.gpu(celsius=60, joules=3000)
         self.until("the energy", lambda job: job["lastReport"]["energyJoules"] > 0 or sum(
             float(row["energy_joules"]) for row in self.cluster.metrics(self.job)) >= 1500)
-        with open(self.path("stop"), "w"):
-            pass
+        self.stop()
         self.cluster.wait_state(self.job, "SUCCEEDED")
         self.check()
         self.cluster.coordinator.kill()
@@ -127,6 +138,8 @@ class PlayedGpu(unittest.TestCase):
         columns = json.loads(self.cluster.get(f"/api/v1/jobs/{self.job}/metrics"))["columns"]
         self.assertEqual({round(mfu, 6) for mfu in columns["mfu"]}, {0.4})
         self.assertIn(500, columns["power_watts"])
+        self.assertIn(91, columns["temperature_celsius"])
+        self.assertEqual({round(busy, 6) for busy in columns["utilization_ratio"] if busy is not None}, {0.9})
         self.check_plan(page["plan"])
 
     def check_plan(self, shown):

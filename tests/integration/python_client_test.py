@@ -9,6 +9,7 @@ import unittest.mock
 
 import grpc
 import harness
+import yaml
 
 BUILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../jobctl/python/build.sh")
 
@@ -69,13 +70,39 @@ class PythonClient(harness.ClusterTest):
         self.hearth.resume(job, f"train.steps={steps}")
         self.assertEqual(max(report.step for report in followed), steps)
 
+    def test_a_job_file_that_pyyaml_read_is_submitted_again(self):
+        notify = [{"on": ["cancelled"], "url": "http://127.0.0.1:9/"}]
+        words = {"answer": "no", "y": "off"}
+        spec = harness.tiny_job(self.data, 3, workers=1, notify=notify, labels=words, parallel={"shard_optimizer": "off"})
+        first = self.hearth.submit(spec)
+        printed = yaml.safe_load(self.cluster.jobctl("get", first, "--spec").stdout)
+        self.assertEqual((printed["notify"], printed["labels"]), (notify, words))
+        again = self.hearth.submit(printed)
+        self.assertEqual(self.hearth.job(again).spec, self.hearth.job(first).spec)
+        whole = yaml.safe_load(self.cluster.jobctl("get", first, "-o", "yaml").stdout)
+        self.assertEqual(whole["spec"]["notify"][0]["on"], ["cancelled"])
+        # Without quotes, PyYAML takes the key for true.
+        [read] = yaml.safe_load("[{on: [cancelled], url: \"http://127.0.0.1:9/\"}]")
+        self.assertIn(True, read)
+        third = self.hearth.submit({**spec, "notify": [read]})
+        self.assertEqual(self.hearth.job(third).spec.notify[0].on, ["cancelled"])
+
     def test_errors_are_told(self):
         with self.assertRaises(grpc.RpcError) as unknown:
             self.hearth.job("none")
         self.assertEqual(unknown.exception.code(), grpc.StatusCode.NOT_FOUND)
+        self.assertEqual(str(unknown.exception), f"{unknown.exception.details()} (NOT_FOUND, coordinator {self.cluster.address})")
+        self.assertIn("none", unknown.exception.details())
+        for stream in (self.hearth.watch("none"), self.hearth.metrics("none")):
+            with self.assertRaisesRegex(self.client.ServerError, 'job "none" not found'):
+                list(stream)
         with self.assertRaises(subprocess.CalledProcessError) as refused:
             self.hearth.submit(harness.tiny_job(self.data, 10), "train.stesp=1")
         self.assertIn("did you mean steps?", refused.exception.stderr)
+        self.assertEqual(str(refused.exception), refused.exception.stderr.strip())
+        down = self.client.Hearth("127.0.0.1:1", jobctl=harness.program("jobctl"))
+        with self.assertRaisesRegex(self.client.ServerError, r"\(UNAVAILABLE, coordinator 127\.0\.0\.1:1\)$"):
+            down.job("any")
         with self.assertRaisesRegex(ValueError, "clear text"):
             self.client.Hearth("cluster.example:7070", harness.token_file(self.cluster.address))
         # The token of a coordinator of this machine goes to no other one.

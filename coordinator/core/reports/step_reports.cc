@@ -59,7 +59,7 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
   v1::MetricRecord record;
   *record.mutable_step() = step;
   record.mutable_step()->set_epoch(view.epoch());
-  record.mutable_step()->set_energy_joules(step.energy_joules() + EnergyOfOtherRanks(job));
+  AddOtherRanks(job, *record.mutable_step());
   job.set_step(step.step());
   MeasureRun(job, record.step());
   v1::StepReport last = record.step();
@@ -145,6 +145,24 @@ void StepReports::OpenEpoch(JobState& job, int64_t start_step) {
     AppendHistory(job, std::move(record));
   }
   job.set_step(start_step);
+}
+
+void StepReports::AddOtherRanks(const JobState& job, v1::StepReport& step) {
+  step.set_energy_joules(step.energy_joules() + EnergyOfOtherRanks(job));
+  for (int rank = 1; rank < job.record().ranks_size(); ++rank) {
+    const WorkerState* worker = workers_.Find(job.record().ranks(rank).worker_id());
+    if (worker == nullptr) {
+      continue;
+    }
+    const v1::DeviceStatus& device = worker->worker().device_status();
+    step.set_temperature_celsius(
+        std::max(step.temperature_celsius(), device.temperature_celsius()));
+    // 0 = not measured.
+    const double busy = device.utilization_ratio();
+    if (busy > 0.0 && (step.utilization_ratio() == 0.0 || busy < step.utilization_ratio())) {
+      step.set_utilization_ratio(busy);
+    }
+  }
 }
 
 double StepReports::EnergyOfOtherRanks(const JobState& job) {

@@ -35,6 +35,9 @@ class StepReports {
   void Begin(JobState& job, int64_t step, const std::string& text);
   // A step of a task that reads models: what was found of the model stays with the job.
   static void KeepResults(JobState& job, const v1::StepReport& step);
+  // Into rank 0's report, what the devices of the other ranks measured: their energy, and their
+  // temperature and utilization where these are the highest and the lowest.
+  void AddOtherRanks(const JobState& job, v1::StepReport& step);
   // Joules of the devices of the ranks but 0 since the look before (since now, for a new epoch).
   double EnergyOfOtherRanks(const JobState& job);
   void AppendHistory(JobState& job, v1::MetricRecord record);

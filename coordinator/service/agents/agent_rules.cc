@@ -100,6 +100,8 @@ constexpr FieldRule kRules[] = {
     {.field = "StepReport.skipped_checkpoints", .max = kCountMax},
     {.field = "StepReport.energy_joules", .max = 1e15},
     {.field = "StepReport.power_watts", .max = 1e9},
+    {.field = "StepReport.temperature_celsius", .max = 1e4},
+    {.field = "StepReport.utilization_ratio", .max = 1},
     {.field = "StepReport.skipped_steps", .max = kCountMax},
     {.field = "StepReport.comm_bytes", .max = kCountMax},
     {.field = "StepReport.recipe", .max_bytes = 64},

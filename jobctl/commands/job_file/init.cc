@@ -1,14 +1,17 @@
 // A job file to start from.
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/dataset/dataset.h"
 #include "common/io/env.h"
 #include "common/spec/fields/idle.h"
 #include "common/spec/recipe/forward_recipe.h"
@@ -16,12 +19,20 @@
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/views/job_template.h"
 
-namespace hearth::jobctl {
+namespace hearth {
+
+// configs/job.schema.json
+extern const unsigned char job_schema[];
+extern const std::size_t job_schema_size;
+
+namespace jobctl {
 namespace {
 
 constexpr const char* kSmallPreset = "hearth-tiny";
 constexpr int64_t kSteps = 1000;
-constexpr int64_t kWarmupSteps = 100;
+// So that a first run of a few steps, `submit --set train.steps=20`, needs no other change.
+constexpr int64_t kStepsPerWarmupStep = 100;
+constexpr const char* kSchemaFile = "job.schema.json";
 
 struct Options {
   std::string preset;
@@ -66,21 +77,35 @@ absl::Status SetModel(const Options& options, v1::JobSpec& spec) {
   return absl::OkStatus();
 }
 
+// That --data names datasets: jobs of the file it writes would fail on anything else.
+absl::Status CheckDataset(const Options& options, const std::string& path) {
+  const absl::Status opened = dataset::Dataset::Open(path).status();
+  if (opened.ok()) {
+    return opened;
+  }
+  return absl::Status(opened.code(),
+                      absl::StrCat("--data ", options.data, ": ", opened.message(),
+                                   "; `jobctl dataset build` makes a dataset of text"));
+}
+
 // --data is a dataset, or a folder of the two that `dataset build --validation-fraction` makes.
 absl::Status SetData(const Options& options, v1::JobSpec& spec) {
   const std::filesystem::path data = Absolute(options.data.empty() ? "data" : options.data);
   const std::string train = (data / "train").string();
   const std::string validation = (data / "validation").string();
   Env& env = Env::Real();
-  if (!options.data.empty() && !env.Exists(data.string())) {
-    return absl::NotFoundError(absl::StrCat("--data ", options.data,
-                                            ": there is no such folder or file; jobctl dataset "
-                                            "build makes one"));
-  }
   const bool split = options.data.empty() || env.Exists(train);
   spec.mutable_data()->add_train()->set_path(split ? train : data.string());
   if (split && env.Exists(validation)) {
     spec.mutable_data()->add_validation()->set_path(validation);
+  }
+  if (options.data.empty()) {
+    return absl::OkStatus();  // a place to put them later
+  }
+  for (const auto& sources : {spec.data().train(), spec.data().validation()}) {
+    for (const v1::DataSource& source : sources) {
+      HEARTH_RETURN_IF_ERROR(CheckDataset(options, source.path()));
+    }
   }
   return absl::OkStatus();
 }
@@ -90,11 +115,14 @@ absl::StatusOr<v1::JobSpec> StartingPoint(const Options& options) {
   HEARTH_RETURN_IF_ERROR(SetModel(options, spec));
   HEARTH_RETURN_IF_ERROR(SetData(options, spec));
   spec.mutable_optimizer()->set_lr(3e-4);
-  spec.mutable_schedule()->set_warmup_steps(kWarmupSteps);
   spec.mutable_train()->set_steps(kSteps);
   spec.mutable_resources()->set_workers(1);
   spec.mutable_resources()->set_device("cpu");
   HEARTH_RETURN_IF_ERROR(ApplyAssignments(options.assignments, spec));
+  const int64_t warmup = spec.train().steps() / kStepsPerWarmupStep;
+  if (!spec.schedule().has_warmup_steps() && warmup > 0) {
+    spec.mutable_schedule()->set_warmup_steps(warmup);
+  }
   if (!spec.precision().has_recipe()) {
     spec.mutable_precision()->set_recipe(
         std::string(spec::DefaultRecipeOn(spec.resources().device()).name));
@@ -104,6 +132,31 @@ absl::StatusOr<v1::JobSpec> StartingPoint(const Options& options) {
   return spec;
 }
 
+// Writes the job file, and the schema with which editors check it beside it unless there is one.
+absl::StatusOr<int> WriteFiles(const Context& context,
+                               const std::string& file,
+                               const std::string& text) {
+  Env& env = Env::Real();
+  if (env.Exists(file)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(file, " exists and is not overwritten; give another -f"));
+  }
+  const std::string schema = (std::filesystem::path(file).parent_path() / kSchemaFile).string();
+  const bool has_schema = env.Exists(schema);
+  if (!has_schema) {
+    HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(
+        schema, std::string_view(reinterpret_cast<const char*>(job_schema), job_schema_size)));
+  }
+  HEARTH_RETURN_IF_ERROR(env.WriteFileAtomically(
+      file, absl::StrCat("# yaml-language-server: $schema=", kSchemaFile, "\n", text)));
+  if (!context.quiet) {
+    WriteErr(absl::StrCat(
+        "wrote ", file, has_schema ? "" : absl::StrCat(", and ", schema, " for editors"),
+        "; jobctl submit ", file, " --dry-run client checks it, without --dry-run it starts\n"));
+  }
+  return kExitOk;
+}
+
 absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec spec, StartingPoint(options));
   const std::string text = JobTemplate(spec);
@@ -111,16 +164,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     WriteOut(text);
     return kExitOk;
   }
-  if (Env::Real().Exists(options.file)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(options.file, " exists and is not overwritten; give another -f"));
-  }
-  HEARTH_RETURN_IF_ERROR(Env::Real().WriteFileAtomically(options.file, text));
-  if (!context.quiet) {
-    WriteErr(absl::StrCat("wrote ", options.file, "; jobctl submit ", options.file,
-                          " --dry-run client checks it, without --dry-run it starts\n"));
-  }
-  return kExitOk;
+  return WriteFiles(context, options.file, text);
 }
 
 }  // namespace
@@ -134,10 +178,12 @@ Action SetupInit(CLI::App& app) {
       ->excludes(preset);
   app.add_option("--data", options->data,
                  "Dataset, or folder with train and validation datasets (default: ./data)");
-  app.add_option("-f,--file", options->file, "File to write (default: standard output)");
+  app.add_option("-f,--file", options->file,
+                 "File to write, with job.schema.json beside it (default: standard output)");
   app.add_option("--set", options->assignments, "Set a field: path=value, repeatable")
       ->allow_extra_args(false);
   return [options](Context& context) { return Run(context, *options); };
 }
 
-}  // namespace hearth::jobctl
+}  // namespace jobctl
+}  // namespace hearth

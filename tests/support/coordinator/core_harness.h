@@ -108,9 +108,15 @@ class Harness {
   }
   // A heartbeat with the counter of the worker's device.
   void BeatEnergy(const std::string& worker, double joules) {
+    v1::DeviceStatus device;
+    device.set_energy_joules(joules);
+    Beat(worker, device);
+  }
+
+  void Beat(const std::string& worker, const v1::DeviceStatus& device) {
     AgentHeartbeat beat;
     beat.connection_id = connections[worker];
-    beat.heartbeat.mutable_device()->set_energy_joules(joules);
+    *beat.heartbeat.mutable_device() = device;
     Do(beat);
   }
 

@@ -370,6 +370,8 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
       return;
     }
     device.power_watts = device_status_.power_watts();
+    device.temperature_celsius = device_status_.temperature_celsius();
+    device.utilization_ratio = device_status_.utilization_ratio();
     task->Take(std::move(message), device);
   }
   Wake();

@@ -182,6 +182,8 @@ TEST_F(TaskTableTest, Step_DeviceWithCounter_GetsEnergySinceTheReportBefore) {
   SayStart("job", 1);
   v1::DeviceStatus status;
   status.set_power_watts(420.0);
+  status.set_temperature_celsius(58.0);
+  status.set_utilization_ratio(0.5);
   status.set_energy_joules(1000.0);
   table_->Tick(status, "");
   v1::FromTrainer info;
@@ -196,6 +198,8 @@ TEST_F(TaskTableTest, Step_DeviceWithCounter_GetsEnergySinceTheReportBefore) {
   }
   EXPECT_THAT(energies, ElementsAre(70.0, 80.0, 0.0, 5.0));
   EXPECT_EQ(table_->snapshot().last_step->power_watts(), 420.0);
+  EXPECT_EQ(table_->snapshot().last_step->temperature_celsius(), 58.0);
+  EXPECT_EQ(table_->snapshot().last_step->utilization_ratio(), 0.5);
   v1::FromTrainer step;
   step.mutable_step()->set_energy_joules(9.0);
   table_->OnTrainerMessage({"job", 1}, step);

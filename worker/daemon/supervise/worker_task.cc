@@ -138,6 +138,12 @@ void WorkerTask::TakeStep(v1::StepReport step, const DeviceReading& device) {
   if (step.power_watts() == 0.0) {
     step.set_power_watts(device.power_watts);
   }
+  if (step.temperature_celsius() == 0.0) {
+    step.set_temperature_celsius(device.temperature_celsius);
+  }
+  if (step.utilization_ratio() == 0.0) {
+    step.set_utilization_ratio(device.utilization_ratio);
+  }
   step_ = step.step();
   last_step_ = step;
   step.set_epoch(task_.epoch());

@@ -24,7 +24,9 @@ namespace hearth::worker {
 struct DeviceReading {
   std::string name;                     // for RunInfo; "" = as the trainer says
   std::optional<double> energy_joules;  // the device's counter
-  double power_watts = 0.0;
+  double power_watts = 0.0;             // here and below, 0 = not measured
+  double temperature_celsius = 0.0;
+  double utilization_ratio = 0.0;
 };
 
 // Not thread-safe. `clock` outlives the object.

@@ -67,10 +67,12 @@ TEST_F(WorkerTaskTest, FillIn_KeepsAFolderThatTheCoordinatorNamed) {
   EXPECT_EQ(task_.task().device(), "cpu");
 }
 
-TEST_F(WorkerTaskTest, Step_GetsEpochEnergyAndPower) {
+TEST_F(WorkerTaskTest, Step_GetsEpochAndWhatTheDeviceMeasures) {
   DeviceReading device;
   device.energy_joules = 100.0;
   device.power_watts = 350.0;
+  device.temperature_celsius = 61.0;
+  device.utilization_ratio = 0.75;
   TakeStep(1, device);
   device.energy_joules = 160.0;
   TakeStep(2, device);
@@ -78,6 +80,8 @@ TEST_F(WorkerTaskTest, Step_GetsEpochEnergyAndPower) {
   const v1::TaskReport second = NextReport();
   EXPECT_EQ(second.step().energy_joules(), 60.0);
   EXPECT_EQ(second.step().power_watts(), 350.0);
+  EXPECT_EQ(second.step().temperature_celsius(), 61.0);
+  EXPECT_EQ(second.step().utilization_ratio(), 0.75);
   EXPECT_EQ(second.step().epoch(), 2);
   EXPECT_EQ(task_.last_step()->step(), 2);
   v1::FromTrainer said;
