@@ -1,6 +1,9 @@
 // What a job ran on and how hot that became, kept with the job.
 #include <algorithm>
+#include <cstdint>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "coordinator/core/core.h"
 #include "gmock/gmock.h"
@@ -11,6 +14,7 @@ namespace hearth::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // A heartbeat of the worker while it runs its task; true: the job's row must reach the disk.
 bool BeatCelsius(Harness& h, const std::string& worker, double celsius, int64_t epoch = 1) {
@@ -147,6 +151,111 @@ TEST(Devices, Gang_StepsHaveTheHottestAndTheLeastBusy) {
   EXPECT_EQ(step(3, 50, 0.9), std::pair(70.0, 0.4));
   EXPECT_EQ(step(4, 75, 0.2), std::pair(75.0, 0.2)) << "rank 0 itself";
   EXPECT_EQ(step(5, 0, 0), std::pair(70.0, 0.4)) << "only the others measure";
+}
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// Workers "a", "b", ... with devices of so much memory.
+void ConnectAll(Harness& h, const std::vector<int64_t>& gibibytes) {
+  for (size_t i = 0; i < gibibytes.size(); ++i) {
+    const std::string worker(1, static_cast<char>('a' + i));
+    h.memory[worker] = gibibytes[i] * kGiB;
+    h.Connect(worker);
+  }
+}
+
+TEST(SmallDevices, AJobThatOneIsTooSmallFor_GoesToALargerOneAndSaysSo) {
+  Harness h;
+  ConnectAll(h, {24, 24, 80});
+  h.Create(1);
+  h.Tick();
+  ASSERT_EQ(h.core->FindJob("job")->ranks(0).worker_id(), "a");
+  h.TooSmall("job", 0);
+  EXPECT_EQ(h.Job("job").restarts(), 1);
+  const auto told = std::find_if(h.events.begin(), h.events.end(), [](const v1::JobEvent& event) {
+    return event.type() == "warning";
+  });
+  ASSERT_NE(told, h.events.end());
+  EXPECT_EQ(told->message(),
+            "rank 0 on a: needs 90.0 GiB; the job now takes only devices with more than 24.0 GiB "
+            "of memory");
+  h.Tick();
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.core->FindJob("job")->ranks(0).worker_id(), "c") << "not b, which is as small";
+}
+
+TEST(SmallDevices, LargerOnesThatAreGone_AreWaitedForAlsoAfterARestart) {
+  Harness h;
+  ConnectAll(h, {24, 80});
+  h.Running(1);
+  h.Disconnect("b");
+  h.Pass(absl::Minutes(2), {"a"});
+  h.TooSmall("job", 0);
+  h.Pass(absl::Seconds(2), {"a"});
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(h.Job("job").reason_code(), "insufficient_workers");
+  EXPECT_EQ(h.Job("job").reason(), "needs 1 cpu worker with more than 24.0 GiB of memory, 0 exist");
+  h.Restart();
+  h.Connect("a");
+  h.Pass(absl::Seconds(5), {"a"});
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_QUEUED) << "it does not go back to the small one";
+  h.Connect("b");
+  h.Tick();
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.core->FindJob("job")->ranks(0).worker_id(), "b");
+}
+
+TEST(SmallDevices, WithoutLargerOnes_TheJobFailsAtOnce_AndAResumeTriesAgain) {
+  Harness h;
+  ConnectAll(h, {24, 24});
+  h.Create(1);
+  h.Tick();
+  h.TooSmall("job", 0);
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_FAILED) << "and not after max_restarts";
+  EXPECT_EQ(h.Job("job").reason_code(), "device_failed");
+  EXPECT_EQ(h.Job("job").reason(), "rank 0 on a: needs 90.0 GiB; too few workers have more memory");
+  h.Resume("job");
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING) << "its batch may be smaller now";
+}
+
+TEST(SmallDevices, OfAGang_OneRankIsTooSmall_TheOthersLeaveAndItMovesOn) {
+  Harness h;
+  ConnectAll(h, {24, 80, 80});
+  h.Create(2);
+  h.Tick();
+  ASSERT_EQ(h.core->FindJob("job")->ranks(0).worker_id(), "a");
+  h.TooSmall("job", 0);
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
+  h.Exit("job", 1, v1::EXIT_REASON_KILLED);
+  h.Tick();
+  ASSERT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(h.core->FindJob("job")->ranks(0).worker_id(), "b");
+  EXPECT_EQ(h.core->FindJob("job")->ranks(1).worker_id(), "c");
+}
+
+// Ranks share a job's state: with all that it wants it may fit where fewer did not.
+TEST(SmallDevices, AGangSmallerThanWanted_IsTriedAgainOnTheSame) {
+  Harness h;
+  ConnectAll(h, {24});
+  CreateJob create;
+  create.job_id = "job";
+  create.paths_checked = true;
+  create.spec.set_name("job");
+  create.spec.mutable_train()->set_steps(10);
+  create.spec.mutable_resources()->set_workers(2);
+  create.spec.mutable_resources()->set_min_workers(1);
+  create.spec.mutable_resources()->set_device("cpu");
+  create.spec.mutable_resources()->set_max_restarts(1);
+  ASSERT_TRUE(h.Do(create).reply->status.ok());
+  h.Tick();
+  h.TooSmall("job", 0);
+  h.Tick();
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+  h.TooSmall("job", 0);
+  EXPECT_EQ(h.State("job"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(h.Job("job").reason_code(), "max_restarts");
+  EXPECT_THAT(h.Job("job").reason(), HasSubstr("needs 90.0 GiB"));
 }
 
 }  // namespace

@@ -21,7 +21,10 @@ bool HasKindAndLabels(const v1::Worker& worker, std::string_view device, const S
 
 }  // namespace
 
-Demand DemandOf(const v1::JobSpec& spec, std::string_view root_uuid, int64_t checkpoint_step) {
+Demand DemandOf(const v1::JobSpec& spec,
+                std::string_view root_uuid,
+                int64_t checkpoint_step,
+                int64_t too_small_bytes) {
   const v1::ResourceSpec& resources = spec.resources();
   Demand demand;
   demand.device = resources.device();
@@ -36,6 +39,7 @@ Demand DemandOf(const v1::JobSpec& spec, std::string_view root_uuid, int64_t che
   const int64_t most = MaxRanks(spec);
   demand.wanted = std::max(demand.least, std::min(demand.wanted, most));
   demand.batch_ranks = demand.least > most ? most : 0;
+  demand.too_small_bytes = too_small_bytes;
   return demand;
 }
 
@@ -55,7 +59,8 @@ bool Suits(const v1::Worker& worker, const v1::ResourceSpec& resources) {
 }
 
 bool Suits(const v1::Worker& worker, const Demand& demand) {
-  return HasKindAndLabels(worker, demand.device, demand.selector);
+  return HasKindAndLabels(worker, demand.device, demand.selector) &&
+         (demand.too_small_bytes == 0 || worker.device().memory_bytes() > demand.too_small_bytes);
 }
 
 }  // namespace hearth::coordinator

@@ -40,7 +40,7 @@ class RandomCluster {
     for (const JobView& job : view_.jobs) {
       if (job.phase == JobPhase::kWaiting) {
         lines.Put(
-            DemandOf(*job.spec, job.root_uuid, job.checkpoint_step),
+            DemandOf(*job.spec, job.root_uuid, job.checkpoint_step, job.too_small_bytes),
             PlaceInQueue(job.spec->resources().priority(), job.queue_time, job.job_id, view.aging));
       }
     }
@@ -58,6 +58,7 @@ class RandomCluster {
     worker.set_host(absl::StrCat("h", Below(4)));
     worker.mutable_device()->set_kind(Chance(70) ? "cpu" : "cuda");
     worker.mutable_device()->set_index(Below(3));
+    worker.mutable_device()->set_memory_bytes(1 + Below(3));
     worker.set_root_uuid(Chance(20) ? "" : absl::StrCat("root", Below(2)));
     if (Chance(40)) {
       (*worker.mutable_labels())["zone"] = Chance(50) ? "a" : "b";
@@ -100,6 +101,7 @@ class RandomCluster {
     job.spec = &spec;
     // Days apart, so that some have aged past others of higher priority.
     job.queue_time = absl::FromUnixSeconds(Below(5) + (Chance(20) ? 86400 * Below(4) : 0));
+    job.too_small_bytes = Chance(20) ? 1 + Below(3) : 0;
     if (Chance(20)) {
       job.root_uuid = absl::StrCat("root", Below(3));
       job.checkpoint_step = int64_t{10} * (1 + Below(2));
@@ -196,7 +198,7 @@ Visits VisitsOf(int waiting) {
   for (int i = 0; i < waiting; ++i) {
     v1::JobSpec spec;
     spec.mutable_resources()->set_workers(1 + i % 3);
-    lines.Put(DemandOf(spec, "", 0),
+    lines.Put(DemandOf(spec, "", 0, 0),
               PlaceInQueue(0, absl::UnixEpoch(), absl::StrCat("job", i), kDefaultAging));
   }
   view.waiting = &lines;

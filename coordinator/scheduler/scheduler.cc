@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/units.h"
 #include "common/reasons/reason_codes.h"
 #include "coordinator/scheduler/order.h"
 
@@ -59,11 +60,16 @@ std::string GroupKey(const v1::Worker& worker, bool span_hosts) {
   return span_hosts ? key : absl::StrCat(key, "\n", worker.host());
 }
 
+// True if the worker can read the checkpoint that the job goes on from, or there is none.
+bool SeesCheckpoint(const v1::Worker& worker, const Demand& demand) {
+  return demand.root_uuid.empty() || worker.root_uuid() == demand.root_uuid;
+}
+
 std::string Plural(int64_t n, const std::string& what) {
   return absl::StrCat(n, " ", what, n == 1 ? "" : "s");
 }
 
-// "2 cuda workers with gpu=5090"
+// "2 cuda workers with gpu=5090, more than 24.0 GiB of memory"
 std::string Describe(const Demand& demand, int64_t n) {
   std::string out = absl::StrCat(n, " ", demand.device.empty() ? "" : demand.device + " ",
                                  n == 1 ? "worker" : "workers");
@@ -71,6 +77,10 @@ std::string Describe(const Demand& demand, int64_t n) {
   for (const auto& [key, value] : demand.selector) {
     absl::StrAppend(&out, separator, key, "=", value);
     separator = ", ";
+  }
+  if (demand.too_small_bytes > 0) {
+    absl::StrAppend(&out, separator, "more than ", FormatBytes(demand.too_small_bytes),
+                    " of memory");
   }
   return out;
 }
@@ -156,7 +166,8 @@ void Planner::Prepare() {
     order_.push_back(i);
     places_.push_back(PlaceOf(job, view_.aging));
     if (job.phase == JobPhase::kWaiting) {
-      singles_.emplace_back(DemandOf(*job.spec, job.root_uuid, job.checkpoint_step), places_[i]);
+      singles_.emplace_back(
+          DemandOf(*job.spec, job.root_uuid, job.checkpoint_step, job.too_small_bytes), places_[i]);
     }
   }
   std::sort(order_.begin(), order_.end(),
@@ -233,6 +244,7 @@ Pool& Planner::PoolOf(const Demand& demand) {
   key.selector = demand.selector;
   key.span_hosts = demand.span_hosts;
   key.root_uuid = demand.root_uuid;
+  key.too_small_bytes = demand.too_small_bytes;
   const auto [pool, made] = pools_.try_emplace(std::move(key));
   if (made) {
     Fill(demand, pool->second);
@@ -259,7 +271,7 @@ void Planner::Fill(const Demand& demand, Pool& pool) {
     ++pool.exist;
     pool.versions.insert(worker.version());
     // Right for this kind of job, but it does not see the checkpoint that the job goes on from.
-    if (!demand.root_uuid.empty() && worker.root_uuid() != demand.root_uuid) {
+    if (!SeesCheckpoint(worker, demand)) {
       continue;
     }
     ++pool.with_root;
@@ -502,7 +514,8 @@ void Planner::Grow(size_t index) {
       now_ - job.started < view_.resize_interval) {
     return;
   }
-  const Demand demand = DemandOf(*job.spec, job.root_uuid, job.checkpoint_step);
+  const Demand demand =
+      DemandOf(*job.spec, job.root_uuid, job.checkpoint_step, job.too_small_bytes);
   const int64_t size = static_cast<int64_t>(job.workers.size());
   if (size >= demand.wanted || size == 0) {
     return;
@@ -581,6 +594,17 @@ Decisions Planner::Run() {
 
 Decisions Plan(const ClusterView& view, absl::Duration now, Visits& visits) {
   return Planner(view, now, visits).Run();
+}
+
+int64_t LargestGang(const std::vector<const v1::Worker*>& workers, const Demand& demand) {
+  std::map<std::string, int64_t> gangs;  // by what their workers share
+  int64_t largest = 0;
+  for (const v1::Worker* worker : workers) {
+    if (Suits(*worker, demand) && SeesCheckpoint(*worker, demand)) {
+      largest = std::max(largest, ++gangs[GroupKey(*worker, demand.span_hosts)]);
+    }
+  }
+  return largest;
 }
 
 Decisions Plan(const ClusterView& view, absl::Duration now) {

@@ -3,7 +3,8 @@
 // Rules
 //  - Gang: a job gets at least min_workers workers or none, at most `workers`; all of one
 //    device kind and one version of hearth-worker, all with the selector's labels, all seeing one
-//    checkpoint root (the checkpoint's, for a resume), on one host if span_hosts is false.
+//    checkpoint root (the checkpoint's, for a resume), on one host if span_hosts is false, all with
+//    more device memory than any GPU that was too small for the job.
 //  - Order: by turn, which is the submit time, earlier by ClusterView::aging for each level of
 //    priority. So higher priority goes first, except before a job that has waited so much longer.
 //  - No starvation: a job is overtaken only by jobs of higher priority that are submitted within
@@ -62,6 +63,7 @@ struct JobView {
   absl::Time queue_time;             // when it was submitted, see PlaceInQueue
   std::string root_uuid;             // root of the checkpoint to resume from; empty = none
   int64_t checkpoint_step = 0;       // for the reason text
+  int64_t too_small_bytes = 0;       // as in v1::JobRecord
   std::vector<std::string> workers;  // of the gang, if not waiting
   absl::Duration started;            // monotonic start of the gang, if running
   bool at_checkpoint = false;        // running, and a checkpoint of this epoch was just recorded
@@ -109,5 +111,8 @@ Decisions Plan(const ClusterView& view, absl::Duration now);
 
 // `visits` is added to.
 Decisions Plan(const ClusterView& view, absl::Duration now, Visits& visits);
+
+// Most of the workers that could be one gang of that demand, whatever state they are in now.
+int64_t LargestGang(const std::vector<const v1::Worker*>& workers, const Demand& demand);
 
 }  // namespace hearth::coordinator

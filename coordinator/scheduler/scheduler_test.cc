@@ -90,6 +90,45 @@ TEST(Plan, TooFewWorkers_StartsNobodyAndSaysHowManyExist) {
   EXPECT_EQ(d.waits[0].reason, "needs 3 cpu workers, 2 exist");
 }
 
+TEST(Plan, DevicesWereTooSmall_TakesLargerOnesAndSaysWhatItNeeds) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  Cluster c;
+  c.AddWorker("a");
+  c.AddWorker("b");
+  c.AddWorker("c");
+  c.worker(0).mutable_device()->set_memory_bytes(24 * kGiB);
+  c.worker(1).mutable_device()->set_memory_bytes(80 * kGiB);
+  c.AddJob("x", 1);
+  c.view.jobs.back().too_small_bytes = 24 * kGiB;
+  const Decisions d = c.Plan();
+  ASSERT_THAT(d.starts, SizeIs(1));
+  EXPECT_THAT(d.starts[0].workers, ElementsAre("b"));
+  c.view.jobs.back().too_small_bytes = 80 * kGiB;
+  ExpectWaits(c, "needs 1 cpu worker with more than 80.0 GiB of memory, 0 exist");
+}
+
+TEST(LargestGang, CountsWhatMayServeTogetherInAnyState) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c"}) {
+    c.AddWorker(id);
+  }
+  c.worker(0).set_cordoned(true);
+  c.worker(2).set_root_uuid("other");
+  v1::ResourceSpec& resources = *c.AddJob("x", 1).mutable_resources();
+  std::vector<const v1::Worker*> workers;
+  for (const WorkerView& worker : c.view.workers) {
+    workers.push_back(worker.worker);
+  }
+  const v1::JobSpec& spec = *c.view.jobs.back().spec;
+  EXPECT_EQ(LargestGang(workers, DemandOf(spec, "", 0, 0)), 2);
+  EXPECT_EQ(LargestGang(workers, DemandOf(spec, "other", 5, 0)), 1);
+  c.worker(1).set_host("elsewhere");
+  resources.set_span_hosts(false);
+  EXPECT_EQ(LargestGang(workers, DemandOf(spec, "", 0, 0)), 1);
+  c.worker(1).mutable_device()->set_memory_bytes(2);
+  EXPECT_EQ(LargestGang(workers, DemandOf(spec, "", 0, 2)), 0);
+}
+
 TEST(Plan, PriorityThenSubmitTime_DecideWhoGoesFirst) {
   Cluster c;
   c.AddWorker("a");

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/cuda/device_error.h"
 
 namespace hearth::kernels::cudnn {
 namespace {
@@ -40,7 +41,7 @@ absl::Status Api::Status(cudnnStatus_t status, const char* what) const {
   }
   char reason[1024] = "";
   GetLastErrorString(reason, sizeof(reason));
-  return absl::InternalError(absl::StrCat(what, ": ", GetErrorString(status), ": ", reason));
+  return DeviceError(absl::StrCat(what, ": ", GetErrorString(status), ": ", reason));
 }
 
 Descriptor::Descriptor(const Api& api, cudnnBackendDescriptorType_t type) : api_(&api) {

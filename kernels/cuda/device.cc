@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_error.h"
 
 namespace hearth::kernels {
 namespace {
@@ -28,7 +29,7 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
   const std::string text = absl::StrCat(call.substr(0, call.find('(')), ": ",
                                         cudaGetErrorName(error), ": ", cudaGetErrorString(error));
   return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
-                                            : absl::InternalError(text);
+                                            : DeviceError(text);
 }
 
 absl::StatusOr<void*> NewStream(CudaContext& /*context*/, StreamPriority priority) {

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "kernels/core/block_quant.h"
@@ -618,9 +619,7 @@ absl::Status GemmPlans::Run(const Exec& exec, const GemmArgs& args) {
   const absl::Status launched =
       impl_->Launch(exec, plan, args, args.c.data, plan.algorithm, plan.workspace_bytes);
   if (!launched.ok()) {
-    return absl::Status(launched.code(),
-                        absl::StrCat("gemm ", KeyText(key, impl_->options.deterministic), ": ",
-                                     launched.message()));
+    return Annotate(launched, absl::StrCat("gemm ", KeyText(key, impl_->options.deterministic)));
   }
   return args.bias.empty() || plan.epilogue_bias
              ? absl::OkStatus()

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
+#include "kernels/cuda/device_error.h"
 #include "kernels/cuda/library.h"
 
 namespace hearth::kernels {
@@ -58,7 +59,7 @@ absl::Status CublasLt::Status(cublasStatus_t status, const char* what) const {
   const std::string text = absl::StrCat(what, ": ", GetStatusName(status));
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH
              ? absl::UnimplementedError(text)
-             : absl::InternalError(text);
+             : DeviceError(text);
 }
 
 MatmulObjects::~MatmulObjects() {

@@ -12,6 +12,9 @@ constexpr char kMark[] = "hearth/native_gemm";
 
 absl::Status NativeGemmError(const absl::Status& cause) {
   absl::Status marked(cause.code(), absl::StrCat("native ", cause.message()));
+  cause.ForEachPayload([&marked](absl::string_view mark, const absl::Cord& payload) {
+    marked.SetPayload(mark, payload);
+  });
   marked.SetPayload(kMark, absl::Cord());
   return marked;
 }

@@ -6,6 +6,14 @@
 #include "tests/sim/world.h"
 
 namespace hearth::sim {
+namespace {
+
+// Bytes of its device's memory: three sizes, so that a job may find a larger one.
+int64_t MemoryOf(const Daemon& daemon) {
+  return int64_t{1 + daemon.index % 3} << 33;
+}
+
+}  // namespace
 
 void World::StartDaemon(Daemon& daemon) {
   daemon.up = true;
@@ -69,6 +77,7 @@ void World::Dial(Daemon& daemon) {
   hello.mutable_device()->set_kind("cpu");
   hello.mutable_device()->set_index(daemon.index);
   hello.mutable_device()->set_threads(1);
+  hello.mutable_device()->set_memory_bytes(MemoryOf(daemon));
   hello.set_checkpoint_root("/" + daemon.root_uuid);
   hello.set_root_uuid(daemon.root_uuid);
   hello.set_generation(daemon.generation);
@@ -365,6 +374,7 @@ void World::Exit(Daemon& daemon, const TaskKey& key, v1::ExitReason reason, bool
     v1::TaskReport last;
     last.mutable_exit()->mutable_exit()->set_reason(reason);
     last.mutable_exit()->mutable_exit()->set_message("simulated");
+    last.mutable_exit()->mutable_exit()->set_device_too_small(reason == v1::EXIT_REASON_DEVICE);
     const bool clean = healed_ || !AllFaults() || !Chance(0.01);
     last.mutable_exit()->set_clean(clean);
     if (!clean) {

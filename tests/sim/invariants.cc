@@ -178,9 +178,16 @@ bool World::ComesTooLate(const v1::Job& job, const v1::Job& waiting) const {
   return later > levels * aging_;
 }
 
-bool World::CouldTake(const v1::Job& waiting, const std::string& id) const {
-  const std::string& root = core_->FindWorker(id)->worker().root_uuid();
-  if (waiting.has_checkpoint() && waiting.checkpoint().root_uuid() != root) {
+bool World::TooSmall(const v1::JobRecord& record, const v1::Worker& worker) {
+  return record.too_small_bytes() > 0 && worker.device().memory_bytes() <= record.too_small_bytes();
+}
+
+bool World::CouldTake(const v1::JobRecord& job, const std::string& id) const {
+  const v1::Job& waiting = job.job();
+  const v1::Worker& taken = core_->FindWorker(id)->worker();
+  const std::string& root = taken.root_uuid();
+  if ((waiting.has_checkpoint() && waiting.checkpoint().root_uuid() != root) ||
+      TooSmall(job, taken)) {
     return false;
   }
   int64_t there = 0;
@@ -188,7 +195,7 @@ bool World::CouldTake(const v1::Job& waiting, const std::string& id) const {
   for (const v1::WorkerRecord* record : core_->Workers()) {
     const v1::Worker& worker = record->worker();
     const bool is_idle = worker.state() == v1::WORKER_STATE_IDLE;
-    if (worker.cordoned() || worker.draining() ||
+    if (worker.cordoned() || worker.draining() || TooSmall(job, worker) ||
         (!is_idle && worker.state() != v1::WORKER_STATE_BUSY)) {
       continue;
     }
@@ -204,6 +211,13 @@ bool World::CouldTake(const v1::Job& waiting, const std::string& id) const {
 }
 
 void World::CheckStart(const v1::JobRecord& started) {
+  for (const v1::RankRecord& rank : started.ranks()) {
+    const v1::Worker& worker = core_->FindWorker(rank.worker_id())->worker();
+    if (TooSmall(started, worker)) {
+      Fail(absl::StrCat(started.job().job_id(), " starts on ", rank.worker_id(),
+                        ", which is no larger than one that was too small for it"));
+    }
+  }
   for (const v1::JobRecord* record : core_->Jobs()) {
     const v1::Job& waiting = record->job();
     // Their places are those of the moment at which they were let go.
@@ -220,7 +234,7 @@ void World::CheckStart(const v1::JobRecord& started) {
       continue;
     }
     for (const v1::RankRecord& rank : started.ranks()) {
-      if (CouldTake(waiting, rank.worker_id())) {
+      if (CouldTake(*record, rank.worker_id())) {
         Fail(absl::StrCat(started.job().job_id(), " takes ", rank.worker_id(), " and overtakes ",
                           waiting.job_id(), ", which waits for at least ",
                           waiting.spec().resources().min_workers(), ": ", waiting.reason()));

@@ -173,8 +173,10 @@ class World {
   void CheckStart(const v1::JobRecord& started);
   void CheckPreempted(const v1::Job& victim);
   bool ComesTooLate(const v1::Job& job, const v1::Job& waiting) const;
-  // Whether `waiting` could run with workers that are there, `id` among them.
-  bool CouldTake(const v1::Job& waiting, const std::string& id) const;
+  // Whether a waiting job could run with workers that are there, `id` among them.
+  bool CouldTake(const v1::JobRecord& job, const std::string& id) const;
+  // The worker has no more memory than one that was too small for the job.
+  static bool TooSmall(const v1::JobRecord& record, const v1::Worker& worker);
   void CheckEnd();
   void CheckFolders(const v1::JobRecord& record);
 

@@ -1,16 +1,21 @@
 #include "coordinator/core/gangs/gang_ends.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/units.h"
 #include "common/reasons/reason_codes.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/objective/objective_table.h"
 #include "coordinator/core/gangs/verdict.h"
 #include "coordinator/core/jobs/resume_point.h"
 #include "coordinator/core/transitions.h"
+#include "coordinator/scheduler/demand.h"
+#include "coordinator/scheduler/scheduler.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -146,14 +151,45 @@ void GangEnds::Exited(const WorkerState& worker,
   Settle(job);
 }
 
-bool GangEnds::MayRestart(JobState& job) {
+std::optional<WaitText> GangEnds::WhyNoRestart(JobState& job, const Verdict& verdict) {
   const v1::ResourceSpec& spec = job.job().spec().resources();
   // Counted first, compared afterwards. Only a checkpoint or a resume takes it back, so these are
   // failures in a row.
   job.set_restarts(job.job().restarts() + 1);
   jobs_.Mark(job, true);
-  return job.job().restarts() <=
-         spec::IntOrDefault(spec, v1::ResourceSpec::kMaxRestartsFieldNumber);
+  if (!AvoidSmallDevices(job, verdict)) {
+    return WaitText{verdict.code,
+                    absl::StrCat(verdict.message, "; too few workers have more memory")};
+  }
+  if (job.job().restarts() > spec::IntOrDefault(spec, v1::ResourceSpec::kMaxRestartsFieldNumber)) {
+    return WaitText{reasons::kMaxRestarts, FailedTooOften(job.job(), verdict)};
+  }
+  return std::nullopt;
+}
+
+bool GangEnds::AvoidSmallDevices(JobState& job, const Verdict& verdict) {
+  if (!verdict.device_too_small) {
+    return true;
+  }
+  const v1::RankRecord& rank = job.record().ranks(verdict.rank);
+  const int64_t bytes = workers_.at(rank.worker_id()).worker().device().memory_bytes();
+  const ResumePoint from = ResumePointOf(job.job());
+  const Demand demand = DemandOf(job.job().spec(), from.root_uuid, from.checkpoint_step, bytes);
+  // 0: its worker does not know.
+  if (bytes == 0 || job.record().ranks_size() < demand.wanted) {
+    return true;
+  }
+  if (bytes > job.record().too_small_bytes()) {
+    job.set_too_small_bytes(bytes);
+    states_.Note(job, "warning", verdict.actor,
+                 absl::StrCat(verdict.message, "; the job now takes only devices with more than ",
+                              FormatBytes(bytes), " of memory"));
+  }
+  std::vector<const v1::Worker*> workers;
+  for (const auto& [id, worker] : workers_.all()) {
+    workers.push_back(&worker.worker());
+  }
+  return LargestGang(workers, demand) >= demand.least;
 }
 
 void GangEnds::Settle(JobState& job) {
@@ -217,10 +253,11 @@ void GangEnds::Recover(JobState& job) {
     return;
   }
   // Lost workers and stops from outside are not the trainer's failures: they may repeat for ever.
-  if (AllGone(job.record()) && !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
-      !MayRestart(job)) {
-    Finish(job, v1::JOB_STATE_FAILED, reasons::kMaxRestarts, FailedTooOften(job.job(), verdict));
-    return;
+  if (AllGone(job.record()) && !verdict.lost && verdict.exit_class != ExitClass::kStopped) {
+    if (const std::optional<WaitText> why = WhyNoRestart(job, verdict)) {
+      Finish(job, v1::JOB_STATE_FAILED, why->code, why->reason);
+      return;
+    }
   }
   recoveries_.NoteFault(job, verdict);
   states_.Transition(job, v1::JOB_STATE_RECOVERING, verdict.actor, verdict.code, verdict.message);
@@ -258,9 +295,11 @@ void GangEnds::SettleRecovering(JobState& job) {
   // epoch finds nothing left to do, and the job succeeds (Finish).
   const bool counts = !verdict.lost && verdict.exit_class != ExitClass::kStopped &&
                       verdict.exit_class != ExitClass::kFinished;
-  if (counts && !MayRestart(job)) {
-    Finish(job, v1::JOB_STATE_FAILED, reasons::kMaxRestarts, FailedTooOften(job.job(), verdict));
-    return;
+  if (counts) {
+    if (const std::optional<WaitText> why = WhyNoRestart(job, verdict)) {
+      Finish(job, v1::JOB_STATE_FAILED, why->code, why->reason);
+      return;
+    }
   }
   recoveries_.NoteFault(job, verdict);  // by now it may be known better who was first
   // From here on ReadyToRestart holds: the next plan starts the next epoch or queues the job.
@@ -308,11 +347,11 @@ void GangEnds::SettleStopping(JobState& job) {
       states_.Transition(job, v1::JOB_STATE_QUEUED, "coordinator", reasons::kUserResume,
                          "resumed by the user");
     }
-  } else if (failed && !MayRestart(job)) {
-    // Requeued, it would start again by itself: its failures on the way out count.
-    Finish(job, v1::JOB_STATE_FAILED, reasons::kMaxRestarts, reason);
   } else {
-    Finish(job, v1::JOB_STATE_QUEUED, stop.reason_code(), reason);
+    // Requeued, it would start again by itself: its failures on the way out count.
+    const std::optional<WaitText> why = failed ? WhyNoRestart(job, verdict) : std::nullopt;
+    Finish(job, why.has_value() ? v1::JOB_STATE_FAILED : v1::JOB_STATE_QUEUED,
+           why.has_value() ? why->code : stop.reason_code(), reason);
   }
 }
 

@@ -2,6 +2,7 @@
 // Owns nothing; the stop under way is in GangRow, the clocks are in Gang.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "coordinator/core/gangs/gang.h"
@@ -12,6 +13,7 @@
 #include "coordinator/core/placement/plan_timer.h"
 #include "coordinator/core/turn.h"
 #include "coordinator/core/workers/workers.h"
+#include "coordinator/scheduler/waiting_lines.h"
 
 namespace hearth::coordinator {
 
@@ -64,8 +66,13 @@ class GangEnds {
   void SettleStopping(JobState& job);
   void Recover(JobState& job);
   void Finish(JobState& job, v1::JobState to, const std::string& code, const std::string& reason);
-  // Counts a failure; true if the job may be started again.
-  bool MayRestart(JobState& job);
+  // Counts a failure of all ranks, and avoids devices that are too small from now on; why the job
+  // must not start again, or nullopt.
+  std::optional<WaitText> WhyNoRestart(JobState& job, const Verdict& verdict);
+  // After a gang that was as large as the job wants, and whose device was too small: the job takes
+  // only larger ones. A job that has not had all the ranks it wants may fit when it has: more ranks
+  // share its state. False: too few workers have larger ones, wherever they are now.
+  bool AvoidSmallDevices(JobState& job, const Verdict& verdict);
 
   Turn& turn_;
   Workers& workers_;

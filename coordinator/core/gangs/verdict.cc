@@ -95,6 +95,7 @@ Verdict JudgeGang(const v1::JobRecord& record) {
     best = weight;
     verdict.rank = i;
     verdict.lost = rank.lost();
+    verdict.device_too_small = !rank.lost() && end.device_too_small();
     verdict.exit_class = rank.lost() ? ExitClass::kStopped : row.exit_class;
     verdict.code = rank.lost() ? reasons::kWorkerLost : row.code;
     verdict.actor = absl::StrCat("worker:", rank.worker_id());

@@ -25,7 +25,8 @@ bool ReadyToRestart(const v1::JobRecord& record);
 struct Verdict {
   ExitClass exit_class = ExitClass::kStopped;
   bool lost = false;
-  int rank = 0;  // the one to blame; -1 = none, the gang as a whole
+  int rank = 0;                   // the one to blame; -1 = none, the gang as a whole
+  bool device_too_small = false;  // the job needs more memory than that rank's device has
   std::string code;
   std::string message;
   std::string actor;

@@ -348,8 +348,9 @@ absl::Status JobCommands::Requeue(JobState& job, const ResumeJob& command) {
                  absl::StrCat(change.field, ": ", change.old_value, " -> ", change.new_value));
   }
   job.set_desired(v1::DESIRED_RUN);
-  // Somebody has looked at the job, so its failures count from here.
+  // Somebody has looked at the job, so its failures count from here, and it may need less memory.
   job.set_restarts(0);
+  job.set_too_small_bytes(0);
   if (has_start) {
     jobs_.SetStart(job, was_held, std::move(start), turn_.now());
   }

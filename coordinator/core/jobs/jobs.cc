@@ -156,9 +156,10 @@ void Jobs::KeepSets(const JobState& job) {
     return;
   }
   const ResumePoint from = ResumePointOf(view);
-  waiting_.Put(DemandOf(view.spec(), from.root_uuid, from.checkpoint_step),
-               PlaceInQueue(view.spec().resources().priority(), QueueTimeOf(job.record()),
-                            view.job_id(), aging_));
+  waiting_.Put(
+      DemandOf(view.spec(), from.root_uuid, from.checkpoint_step, job.record().too_small_bytes()),
+      PlaceInQueue(view.spec().resources().priority(), QueueTimeOf(job.record()), view.job_id(),
+                   aging_));
 }
 
 const JobState* Jobs::Find(const std::string& job_id) const {

@@ -59,6 +59,8 @@ class JobState {
   v1::JobDevices& devices() { return *row_.mutable_job()->mutable_devices(); }  // and Heartbeats
   // GangEnds: failures since the last checkpoint or resume. Both of these set it to 0.
   void set_restarts(int32_t restarts) { row_.mutable_job()->set_restarts(restarts); }
+  // GangEnds: a device of so much memory was too small for it. A resume sets it to 0.
+  void set_too_small_bytes(int64_t bytes) { row_.set_too_small_bytes(bytes); }
   // What only a rank 0 that runs can say is no longer known.
   void ForgetRankZero();
   google::protobuf::RepeatedPtrField<v1::Straggler>& stragglers() {

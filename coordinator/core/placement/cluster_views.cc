@@ -68,6 +68,7 @@ void ClusterViews::AddJob(const JobState& job, ClusterView& view) const {
   const ResumePoint from = ResumePointOf(job.job());
   out.root_uuid = from.root_uuid;
   out.checkpoint_step = from.checkpoint_step;
+  out.too_small_bytes = job.record().too_small_bytes();
   if (ReadyToRestart(job.record())) {
     out.phase = JobPhase::kWaiting;
     view.jobs.push_back(std::move(out));

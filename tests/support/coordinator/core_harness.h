@@ -133,6 +133,7 @@ class Harness {
     connected.local = local.count(worker) > 0;
     hello.mutable_device()->set_kind("cpu");
     hello.mutable_device()->set_threads(2);
+    hello.mutable_device()->set_memory_bytes(memory.count(worker) == 0 ? 0 : memory[worker]);
     hello.set_checkpoint_root("/ck");
     hello.set_root_uuid(roots.count(worker) == 0 ? "root" : roots[worker]);
     for (const v1::TaskStatus& task : tasks) {
@@ -218,6 +219,16 @@ class Harness {
     report.mutable_exit()->mutable_exit()->set_reason(reason);
     report.mutable_exit()->mutable_exit()->set_message(message);
     report.mutable_exit()->set_clean(clean);
+    return Report(job, rank, report);
+  }
+  // The rank says that its device has too little memory for the job.
+  Effects TooSmall(const std::string& job, int rank) {
+    v1::TaskReport report = Next(job, rank);
+    v1::TrainerExit& exit = *report.mutable_exit()->mutable_exit();
+    exit.set_reason(v1::EXIT_REASON_DEVICE);
+    exit.set_message("needs 90.0 GiB");
+    exit.set_device_too_small(true);
+    report.mutable_exit()->set_clean(true);
     return Report(job, rank, report);
   }
   Effects Dying(const std::string& job,
@@ -333,6 +344,7 @@ class Harness {
   std::map<std::string, int64_t> steps;
   std::map<std::string, std::string> hosts;  // of workers that dial in; default "host"
   std::map<std::string, std::string> roots;  // ... default "root"
+  std::map<std::string, int64_t> memory;     // ... of their devices, bytes; default 0
   std::set<std::string> local;               // ... from the coordinator's own machine
   int64_t revision = 0;
 

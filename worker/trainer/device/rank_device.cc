@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 namespace hearth::trainer {
 namespace {
 
+constexpr char kTooSmallMark[] = "hearth/device_too_small";
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 // A line of /proc/meminfo, in bytes; nothing: there is no such line.
@@ -90,6 +92,16 @@ absl::StatusOr<int64_t> WholeMemoryBytes(kernels::CudaContext* context, int worl
   int64_t total = 0;
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*context, free, total));
   return CappedGpuBytes(spec::PlannableBytes("cuda", total, world_size), world_size);
+}
+
+absl::Status DeviceTooSmallError(const std::string& text) {
+  absl::Status status = absl::ResourceExhaustedError(text);
+  status.SetPayload(kTooSmallMark, absl::Cord());
+  return status;
+}
+
+bool IsDeviceTooSmall(const absl::Status& status) {
+  return status.GetPayload(kTooSmallMark).has_value();
 }
 
 int64_t CpuMemoryBytes(int ranks) {

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/context.h"
 #include "worker/trainer/device/tuned_plan_paths.h"
@@ -27,6 +29,11 @@ absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_
 // A GPU: spec::PlannableBytes of all of it, and no more than of HEARTH_MEMORY_BYTES; null, the CPU:
 // HEARTH_MEMORY_BYTES if set, else the machine's memory and swap.
 absl::StatusOr<int64_t> WholeMemoryBytes(kernels::CudaContext* context, int world_size);
+
+// kResourceExhausted, marked: a rank needs more than WholeMemoryBytes of its GPU, so that the job
+// can only run on a larger one. Annotate() keeps the mark.
+absl::Status DeviceTooSmallError(const std::string& text);
+bool IsDeviceTooSmall(const absl::Status& status);
 
 // Bytes a rank may plan with on the CPU: HEARTH_MEMORY_BYTES if set, else half of what the machine
 // has available, shared among `ranks` that may all be on it.

@@ -1,12 +1,14 @@
 #include "worker/trainer/rank/agreement.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/spec/plan/plan_inputs.h"
+#include "worker/trainer/device/rank_device.h"
 
 namespace hearth::trainer {
 namespace {
@@ -17,6 +19,23 @@ v1::ExitReason BlameForMemory(const AgreementParts& parts, const absl::Status& s
   return absl::IsResourceExhausted(status) && absl::StartsWith(parts.task->device(), "cuda")
              ? v1::EXIT_REASON_DEVICE
              : v1::EXIT_REASON_BAD_SPEC;
+}
+
+// No micro-batch of `form` fits the memory to plan with, as `status` says: marked if none would fit
+// a GPU that nobody else uses either.
+absl::Status MarkIfTooSmall(const AgreementParts& parts,
+                            const v1::JobSpec& form,
+                            int32_t shards,
+                            const absl::Status& status) {
+  if (BlameForMemory(parts, status) != v1::EXIT_REASON_DEVICE) {
+    return status;
+  }
+  const absl::Status of_whole =
+      spec::ResolveMicroBatch(form, parts.task->world_size(), parts.task->threads(),
+                              parts.whole_bytes, shards)
+          .status();
+  return absl::IsResourceExhausted(of_whole) ? DeviceTooSmallError(std::string(of_whole.message()))
+                                             : status;
 }
 
 }  // namespace
@@ -59,7 +78,7 @@ absl::StatusOr<int64_t> AgreeOnMicroBatch(const AgreementParts& parts,
         form, parts.task->world_size(), parts.task->threads(), parts.plan_bytes, shards);
     if (!of_form.ok()) {
       blame = BlameForMemory(parts, of_form.status());
-      return of_form.status();
+      return MarkIfTooSmall(parts, form, shards, of_form.status());
     }
     micro_batch = micro_batch == 0 ? *of_form : std::min(micro_batch, *of_form);
   }

@@ -22,6 +22,7 @@ struct AgreementParts {
   const v1::Task* task = nullptr;
   Collective* comm = nullptr;
   int64_t plan_bytes = 0;                     // memory of this rank to plan with
+  int64_t whole_bytes = 0;                    // ... if nobody else used its device; >= plan_bytes
   const LoadedCheckpoint* resumed = nullptr;  // null: from the beginning
 };
 

@@ -12,6 +12,7 @@
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
+#include "worker/trainer/device/rank_device.h"
 
 namespace hearth::trainer {
 namespace {
@@ -67,8 +68,8 @@ class AgreementTest : public testing::Test {
     return OnBoth([&](int rank, Collective& comm) {
       v1::Task task = MakeTask(spec_, "", rank, kRanks);
       task.set_device(device_);
-      const AgreementParts parts = {
-          {spec_}, &task, &comm, bytes[static_cast<size_t>(rank)], resumed};
+      const AgreementParts parts = {{spec_},      &task,  &comm, bytes[static_cast<size_t>(rank)],
+                                    whole_bytes_, resumed};
       Outcome outcome;
       const auto agreed = function(parts, outcome.blame);
       outcome.status = agreed.status();
@@ -91,6 +92,7 @@ class AgreementTest : public testing::Test {
   TempDir data_;
   v1::JobSpec spec_;
   std::string device_ = "cpu";
+  int64_t whole_bytes_ = kAmple;
 };
 
 // The global batch of 8 sequences is 4 a rank.
@@ -140,6 +142,21 @@ TEST_F(AgreementTest, AJobThatFitsNoRank_IsBlamedOnTheSpecOrOnTheGpuOfThisStart)
     for (const Outcome& outcome : outcomes) {
       EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
       EXPECT_EQ(outcome.blame, blame) << device;
+      EXPECT_FALSE(IsDeviceTooSmall(outcome.status)) << "others use the GPU's memory";
+    }
+  }
+}
+
+TEST_F(AgreementTest, AJobThatFitsNoGpuOfThisSize_SaysSo) {
+  whole_bytes_ = 1;
+  for (const bool gpu : {false, true}) {
+    device_ = gpu ? "cuda:0" : "cpu";
+    const auto outcomes = Agree({1, 1}, nullptr, [](const auto& parts, v1::ExitReason& blamed) {
+      return AgreeOnMicroBatch(parts, 1, blamed);
+    });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
+      EXPECT_EQ(IsDeviceTooSmall(outcome.status), gpu) << "a machine is not chosen by its memory";
     }
   }
 }

@@ -125,6 +125,8 @@ absl::Status RankRun::Agree() {
   // Shards first: how much memory a micro-batch leaves depends on how far the state is divided.
   rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   HEARTH_ASSIGN_OR_RETURN(parts.plan_bytes, PlanBytes());
+  HEARTH_ASSIGN_OR_RETURN(parts.whole_bytes,
+                          WholeMemoryBytes(rank_.cuda.get(), rank_.task.world_size()));
   HEARTH_ASSIGN_OR_RETURN(rank_.agreed.shards, AgreeOnShards(parts, rank_.blame));
   HEARTH_ASSIGN_OR_RETURN(rank_.agreed.micro_batch,
                           AgreeOnMicroBatch(parts, rank_.agreed.shards, rank_.blame));

@@ -11,6 +11,7 @@
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/trainer.pb.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/device_error.h"
 #include "worker/trainer/link/link.h"
 #include "worker/trainer/pulse/pulse.h"
 #include "worker/trainer/rank/agreement.h"
@@ -50,6 +51,12 @@ struct RankContext {
       blame = cuda != nullptr ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_INTERNAL;
     }
     return status;
+  }
+
+  // The exit reason of a run that ends with this error. A GPU's error may come to light in any
+  // later call, so its mark goes before the stage.
+  v1::ExitReason BlameFor(const absl::Status& status) const {
+    return kernels::IsDeviceError(status) ? v1::EXIT_REASON_DEVICE : blame;
   }
 
   Link& link;

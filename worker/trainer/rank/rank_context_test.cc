@@ -1,6 +1,8 @@
 #include "worker/trainer/rank/rank_context.h"
 
+#include "common/base/status.h"
 #include "gtest/gtest.h"
+#include "kernels/gemm/native_error.h"
 #include "tests/support/trainer/one_rank.h"
 
 namespace hearth::trainer {
@@ -35,6 +37,21 @@ TEST(RankContextTest, Blame_FollowsTheKindOfError) {
     EXPECT_EQ(rank.Blame(one.status), one.status);
     EXPECT_EQ(rank.blame, one.blamed) << one.status;
   }
+}
+
+// A disk that fails while a job with a GPU reads model.from is not the GPU's fault, and an error of
+// the GPU is, whatever the rank was doing when it came to light.
+TEST(RankContextTest, BlameFor_OnlyErrorsOfADevice_GoBeforeTheStage) {
+  OneRank alone;
+  RankContext& rank = alone.rank;
+  rank.blame = v1::EXIT_REASON_BAD_DATA;
+  EXPECT_EQ(rank.BlameFor(absl::InternalError("reading /m: Input/output error")),
+            v1::EXIT_REASON_BAD_DATA);
+  const absl::Status device = kernels::DeviceError("cudaMemcpy: cudaErrorLaunchFailure");
+  EXPECT_EQ(device.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(rank.BlameFor(device), v1::EXIT_REASON_DEVICE);
+  EXPECT_EQ(rank.BlameFor(Annotate(device, "gemm")), v1::EXIT_REASON_DEVICE);
+  EXPECT_EQ(rank.BlameFor(kernels::NativeGemmError(device)), v1::EXIT_REASON_DEVICE);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
+#include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/rank/rank.h"
 #include "worker/trainer/rank/report_parts.h"
 
@@ -24,12 +25,9 @@ v1::TrainerExit RankRun::Run() {
     status = Train();
   }
   rank_.pulse.Begin(Activity::kOther, "ending");
-  // Whatever this rank was doing: in a process with a GPU an internal error is the CUDA runtime's.
-  if (rank_.cuda != nullptr && absl::IsInternal(status)) {
-    rank_.blame = v1::EXIT_REASON_DEVICE;
-  }
   v1::TrainerExit exit;
-  exit.set_reason(status.ok() ? left_.value_or(v1::EXIT_REASON_FINISHED) : rank_.blame);
+  exit.set_reason(status.ok() ? left_.value_or(v1::EXIT_REASON_FINISHED) : rank_.BlameFor(status));
+  exit.set_device_too_small(IsDeviceTooSmall(status));
   exit.set_message(std::string(status.message()));
   // The steps of a trial are not the job's.
   exit.set_step(session_.JobStep());

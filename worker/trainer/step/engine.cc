@@ -90,10 +90,12 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
   const std::string message =
       absl::StrCat(options_.micro_batch_name, " ", options_.micro_batch, " needs ",
                    FormatBytes(needed), on_gpu() ? " of GPU memory, " : " of memory, ", has, fits);
+  if (!beyond_device) {
+    return absl::ResourceExhaustedError(message);
+  }
   // The next start may be on a GPU with more memory than this one.
-  return beyond_device && (!on_gpu() || options_.too_large_is_bad_spec)
-             ? absl::InvalidArgumentError(message)
-             : absl::ResourceExhaustedError(message);
+  return !on_gpu() || options_.too_large_is_bad_spec ? absl::InvalidArgumentError(message)
+                                                     : DeviceTooSmallError(message);
 }
 
 absl::Status Engine::Prepare() {

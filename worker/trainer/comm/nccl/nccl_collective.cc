@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "common/time/clock.h"
@@ -373,7 +374,7 @@ absl::StatusOr<std::unique_ptr<Collective>> NewNcclCollective(const NcclOptions&
       absl::StrCat("rank ", options.rank, " of ", options.world_size, " on ", options.host,
                    " (GPU ", options.cuda->gpu().pci_bus_id, ")");
   const auto named = [&self](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(self, ": rendezvous: ", status.message()));
+    return Annotate(status, absl::StrCat(self, ": rendezvous"));
   };
   const absl::StatusOr<Nccl> nccl = Nccl::Load();
   if (!nccl.ok()) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/time/clock.h"
+#include "kernels/cuda/device_error.h"
 #include "worker/trainer/comm/rendezvous/backoff.h"
 
 namespace hearth::trainer {
@@ -102,6 +103,9 @@ absl::Status NcclCommunicator::Fail(absl::StatusCode code,
                                     const std::string& what,
                                     const std::string& why) {
   absl::Status status(code, absl::StrCat(self_, ": ", what, ": ", why));
+  if (code == absl::StatusCode::kInternal) {
+    status = kernels::MarkDeviceError(std::move(status));
+  }
   // The first one is the cause; what fails later follows from it.
   if (failure_.ok()) {
     failure_ = status;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
 #include "common/io/verified_files.h"
@@ -47,6 +48,7 @@ class EvalRun {
                     : status.ok()     ? v1::EXIT_REASON_FINISHED
                                       : rank_.blame);
     if (!left_.has_value()) {
+      exit.set_device_too_small(IsDeviceTooSmall(status));
       exit.set_message(std::string(status.message()));
     }
     exit.set_step(done_);
@@ -221,10 +223,9 @@ class EvalRun {
     absl::StatusOr<Asked> asked = AskFolder(options, questions, rank_.env);
     BeginPart();
     if (!asked.ok()) {
-      return left_.has_value() ? asked.status()
-                               : absl::Status(asked.status().code(),
-                                              absl::StrCat("evaluate.questions[", index,
-                                                           "]: ", asked.status().message()));
+      return left_.has_value()
+                 ? asked.status()
+                 : Annotate(asked.status(), absl::StrCat("evaluate.questions[", index, "]"));
     }
     v1::EvaluationResult& result = *report.add_evaluations();
     result = asked->result;
