@@ -1,6 +1,6 @@
 """Number formats of 2 to 8 bits for low_bit_limits.py, in numpy and float32.
 
-The rows `int8` and `int4` of STATE are those of common/formats/state_blocks.h: data/state_blocks.json has recorded blocks that both
+The rows `int8` and `int4` of STATE are those of common/formats/state_blocks.h: data/state_blocks.txt has recorded blocks that both
 sides are tested with. The others follow the same construction with fewer bits, or are formats that the engine refuses.
 """
 import numpy as np
