@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <random>
+#include <sstream>
+#include <string>
 #include <vector>
 
 namespace hearth::formats {
@@ -190,6 +194,48 @@ TEST(StateBlocksTest, DynamicMaps_HaveThePublishedValues) {
     EXPECT_EQ(one.code, code);
     EXPECT_FLOAT_EQ(one.value, kFour[code]);
   }
+}
+
+// tests/numerics/low_bit_vectors.py wrote these: the study of docs/low-bit-limits.md rounds as the
+// engine does.
+TEST(StateBlocksTest, RecordedBlocks_AreThoseOfTheStudy) {
+  // Read once, before any thread: ctest names the source folder.
+  const char* source = std::getenv("HEARTH_SOURCE_DIR");  // NOLINT(concurrency-mt-unsafe)
+  std::ifstream file(std::string(source == nullptr ? "." : source) +
+                     "/tests/numerics/data/state_blocks.txt");
+  std::string line;
+  int codecs = 0;
+  while (std::getline(file, line)) {
+    std::istringstream in(line);
+    int number = 0;
+    size_t count = 0;
+    size_t blocks = 0;
+    in >> number >> count >> blocks >> std::hex;
+    SCOPED_TRACE(number);
+    const auto codec = static_cast<StateCodec>(number);
+    const auto read = [&in] {
+      uint32_t value = 0;
+      in >> value;
+      return value;
+    };
+    std::vector<float> x(count), scales(blocks);
+    for (float& value : x) {
+      value = BitsFloat(read());
+    }
+    std::vector<uint8_t> codes(count);
+    EncodeStateBlocks(codec, x.data(), static_cast<int64_t>(count), codes.data(), scales.data());
+    for (const float scale : scales) {
+      EXPECT_EQ(FloatBits(scale), read());
+    }
+    const bool bytes = RowOf(codec).bits == 8;
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t code = bytes ? codes[i] : codes[i / 2] >> (i % 2 * 4) & 15U;
+      EXPECT_EQ(code, read()) << "element " << i << ", " << x[i];
+    }
+    EXPECT_FALSE(in.fail());
+    ++codecs;
+  }
+  EXPECT_EQ(codecs, kStateCodecs - 1);
 }
 
 }  // namespace

@@ -39,7 +39,10 @@ constexpr StateFormatRow kStateFormats[] = {
      {StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4, StateCodec::kNone},
      &IsLargeMatrix,
      kBlockRule,
-     {"", "", "rounding to 4 bits drowns the small directions, which the orthogonal step lifts"}},
+     {{},
+      {},
+      {"rounding to 4 bits drowns the small directions, which the orthogonal step lifts",
+       "docs/low-bit-limits.md"}}},
 };
 
 }  // namespace

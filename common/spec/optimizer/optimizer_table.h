@@ -83,6 +83,13 @@ std::vector<std::string_view> OptimizerNames();
 // Those that read the option.
 std::vector<std::string_view> OptimizersThatRead(std::string_view option);
 
+// Why a format does not keep values of a kind, because training with it is known to fail. Both are
+// empty where it keeps them.
+struct StateRefusal {
+  std::string_view why;       // a sentence's second half
+  std::string_view evidence;  // page of docs/ that shows it, from the root of the tree
+};
+
 // A format of states: a value of optimizer.state.
 struct StateFormatRow {
   std::string_view name;
@@ -91,12 +98,13 @@ struct StateFormatRow {
   StateCodec codecs[kStateKinds] = {};                  // by kind
   bool (*takes)(const Parameter& parameter) = nullptr;  // null: all; the others stay in fp32
   std::string_view rule;                                // which those are, as a phrase
-  // By kind: why such values are not kept so, as a sentence's second half; empty: they are.
-  std::string_view refusals[kStateKinds] = {};
+  StateRefusal refusals[kStateKinds] = {};              // by kind
 
   StateCodec CodecOf(StateKind kind) const { return codecs[static_cast<size_t>(kind)]; }
-  std::string_view RefusalOf(StateKind kind) const { return refusals[static_cast<size_t>(kind)]; }
-  bool Keeps(StateKind kind) const { return RefusalOf(kind).empty(); }
+  const StateRefusal& RefusalOf(StateKind kind) const {
+    return refusals[static_cast<size_t>(kind)];
+  }
+  bool Keeps(StateKind kind) const { return RefusalOf(kind).why.empty(); }
   // Bytes of one value with its share of a scale.
   double BytesOf(StateKind kind) const;
 };

@@ -178,7 +178,9 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
     job.mutable_optimizer()->set_name("muon");
     job.mutable_optimizer()->set_newton_schulz("quintic");
   });
-  ExpectOnly("optimizer.state", "muon keeps no momentum in int4: rounding to 4 bits",
+  ExpectOnly("optimizer.state",
+             "muon keeps no momentum in int4: rounding to 4 bits drowns the small directions, "
+             "which the orthogonal step lifts (docs/low-bit-limits.md shows it)",
              [](v1::JobSpec& job) {
                job.mutable_optimizer()->set_name("muon");
                job.mutable_optimizer()->set_state("int4");

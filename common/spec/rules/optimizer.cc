@@ -21,8 +21,9 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
       break;
     }
     if (format != nullptr && !format->Keeps(state.kind)) {
+      const StateRefusal& refusal = format->RefusalOf(state.kind);
       check.Add("optimizer.state", Text(row->name, " keeps no ", state.name, " in ", format->name,
-                                        ": ", format->RefusalOf(state.kind)));
+                                        ": ", refusal.why, " (", refusal.evidence, " shows it)"));
       break;
     }
   }
