@@ -226,9 +226,9 @@ absl::StatusOr<std::vector<spec::Feasibility>> JudgeHere(
     const v1::JobSpec& job_spec,
     const Options& options,
     const std::vector<const spec::GpuRow*>& gpus) {
-  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec completed, Completed(job_spec));
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec completed, Completed(job_spec));
   // One for all GPUs: it makes each memory plan once.
-  spec::FeasibilityJudge judge(std::move(completed), options.query);
+  spec::FeasibilityJudge judge(completed, options.query);
   std::vector<spec::Feasibility> plans;
   for (const spec::GpuRow* gpu : gpus) {
     spec::Calibration read;

@@ -1,7 +1,5 @@
 #include "jobctl/commands/jobs/wait.h"
 
-#include <algorithm>
-#include <iterator>
 #include <list>
 #include <memory>
 #include <thread>
@@ -25,8 +23,12 @@ constexpr absl::Duration kPoll = absl::Milliseconds(250);  // for Ctrl-C and the
 constexpr int kWorstFirst[] = {kExitJobFailed, kExitTimedOut, kExitJobCancelled, kExitOk};
 
 int Worse(int a, int b) {
-  return *std::find_if(std::begin(kWorstFirst), std::end(kWorstFirst),
-                       [a, b](int code) { return code == a || code == b; });
+  for (const int code : kWorstFirst) {
+    if (code == a || code == b) {
+      return code;
+    }
+  }
+  return a;
 }
 
 class Waiting {
