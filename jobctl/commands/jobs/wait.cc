@@ -1,5 +1,6 @@
 #include "jobctl/commands/jobs/wait.h"
 
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <thread>
