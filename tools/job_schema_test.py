@@ -56,7 +56,7 @@ data:
 batch: {micro_batch_size: auto}
 precision: {recipe: fp8, fallback: none, stats_every: 0, remedies: {clip: 0.5}, high_precision_layers: {layers: [1, 2]}}
 optimizer: {lr: 3e-4, groups: {head: {lr_scale: 2}}}
-parallel: {shard_optimizer: on}
+parallel: {shard: optimizer}
 train: {steps: 10, deterministic: true}
 resources: {time_limit: 1h30m}
 """), [])

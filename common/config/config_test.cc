@@ -1,5 +1,6 @@
 #include "common/config/config.h"
 
+#include "common/spec/fields/rows.h"
 #include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -22,7 +23,7 @@ optimizer: {name: adamw, lr: 3.0e-4, beta1: 0.9, beta2: 0.95, weight_decay: 0.1,
 schedule: {name: wsd, warmup_steps: 2000, decay_steps: 20000}
 gradients: {dtype: bf16, reduce_dtype: bf16}
 recompute: none                          # norm_act | ffn | attention | block
-parallel: {shard_optimizer: auto}
+parallel: {shard: auto}
 train: {steps: 100000, seed: 1234, eval_every: 250, eval_batches: 20, deterministic: auto}
 checkpoint: {every_steps: 1000, keep_last: 3, grace_seconds: 60}
 resources: {workers: 8, min_workers: 4, device: cuda, priority: 0, max_restarts: 3, time_limit: 48h, selector: {}, span_hosts: true}
@@ -188,7 +189,7 @@ TEST(ParseJobSpecTest, SpecialValues_AreRead) {
   EXPECT_EQ(Parse("batch: {micro_batch_size: auto}").batch().micro_batch_size(), 0);
   EXPECT_TRUE(Parse("batch: {micro_batch_size: auto}").batch().has_micro_batch_size());
   EXPECT_THAT(ParseError("batch: {micro_batch_size: atuo}"), HasSubstr("(or auto)"));
-  EXPECT_EQ(Parse("parallel: {shard_optimizer: on}").parallel().shard_optimizer(), "on");
+  EXPECT_EQ(Parse("parallel: {shard: off}").parallel().shard(), "off");
   EXPECT_EQ(Parse("train: {deterministic: true}").train().deterministic(), "true");
   EXPECT_EQ(Parse("labels: {gpu: 4090, zip: 010, ok: no}").labels().at("zip"), "010");
   EXPECT_EQ(Parse("precision: {fallback: bf16}").precision().fallback_size(), 1);
@@ -198,6 +199,18 @@ TEST(ParseJobSpecTest, SpecialValues_AreRead) {
                        .at("norm")
                        .lr_scale(),
                    0.5);
+}
+
+// Job files of older versions.
+TEST(ParseJobSpecTest, OldNames_AreTheField_OnceInAFile) {
+  EXPECT_EQ(Parse("parallel: {shard_optimizer: off}").parallel().shard(), "off");
+  v1::JobSpec job = Parse("parallel: {shard_optimizer: on}");
+  spec::ModerniseValues(job);
+  EXPECT_EQ(job.parallel().shard(), "optimizer");
+  EXPECT_THAT(ToYaml(job), HasSubstr("shard: optimizer"));
+  EXPECT_THAT(ParseError("parallel: {shard_optimizer: on, shard: gradients}"),
+              HasSubstr("parallel.shard: is the same field as shard_optimizer"));
+  EXPECT_THAT(ParseError("parallel: {zero_stage: 2}"), HasSubstr("did you mean shard?"));
 }
 
 TEST(ParseJobSpecTest, Durations_NeedAUnit) {

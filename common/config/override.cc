@@ -7,6 +7,7 @@
 #include "common/config/scalars.h"
 #include "common/config/yaml_writer.h"
 #include "common/spec/fields/resume.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/resolve/resolve.h"
 
 namespace hearth::config {
@@ -76,7 +77,7 @@ absl::StatusOr<Target> Follow(Message& root, const std::string& path) {
   while (true) {
     const size_t dot = rest.find('.');
     const std::string name(rest.substr(0, dot));
-    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
+    const FieldDescriptor* field = spec::FindField(*message->GetDescriptor(), name);
     if (field == nullptr) {
       return Refuse(path, UnknownKeyText(name, *message->GetDescriptor()));
     }

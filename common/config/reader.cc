@@ -261,11 +261,14 @@ void Reader::ReadMessage(const YAML::Node& node, const std::string& path, Messag
     Fail(node, path, std::string("expected a map of fields, got ") + KindOf(node));
     return;
   }
+  std::unordered_map<const FieldDescriptor*, std::string> read;
   ReadEntries(node, path, message.GetDescriptor(),
               [&](const YAML::Node& key_node, const YAML::Node& value, const std::string& key) {
-                const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
+                const FieldDescriptor* field = spec::FindField(*message.GetDescriptor(), key);
                 if (field == nullptr) {
                   Fail(key_node, Join(path, key), UnknownKeyText(key, *message.GetDescriptor()));
+                } else if (const auto [first, once] = read.emplace(field, key); !once) {
+                  Fail(key_node, Join(path, key), "is the same field as " + first->second);
                 } else if (HasValue(key_node, value, Join(path, key))) {
                   ReadField(value, Join(path, key), message, *field);
                 }

@@ -213,6 +213,7 @@ nlohmann::json ToJson(const Feasibility& f) {
                         {"micro_batches", f.micro_batches},
                         {"sequence_length", f.sequence_length},
                         {"optimizer_shards", f.shards},
+                        {"shard", f.shard},
                         {"tokens", f.tokens},
                         {"memory", MemoryJson(f)},
                         {"time", TimeJson(f)},

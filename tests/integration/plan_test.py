@@ -57,7 +57,7 @@ class Plan(unittest.TestCase):
         self.assertIn("arena 9.8 GiB + 539.8 MiB of CUDA, cuBLASLt, cuDNN and graphs = 10.3 GiB", out)
         self.assertIn("does not fit: the plan takes 9.8 GiB of 9.2 GiB; batch.micro_batch_size: 8 would fit", error)
         self.assertEqual(self.run_both(path, 11 * GIB)[0], 0)
-        code, out, _ = self.run_both(path, 11 * GIB, "resources.workers=2", "parallel.shard_optimizer=off")
+        code, out, _ = self.run_both(path, 11 * GIB, "resources.workers=2", "parallel.shard=off")
         self.assertEqual(code, 1, "nor has NCCL's")
         self.assertIn(" of NCCL = ", out)
 

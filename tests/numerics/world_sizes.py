@@ -3,8 +3,8 @@
 
   world_sizes.py JOB.yaml [--jobctl PATH] [--worlds 1,2,4] [--bound 1e-4] [--set FIELD=VALUE ...] [--out DIR]
 
-Runs the job to its end on each world size, on the largest one also with parallel.shard_optimizer on, and once on the largest up to half
-of the steps (pause) and then on half as many workers (resume). Prints, against the smallest world: the largest relative gap of the losses
+Runs the job to its end on each world size, on those above 1 at each level of parallel.shard, and once for each level on the largest up to
+half of the steps (pause) and then on half as many workers (resume). Prints, against the smallest world: the largest relative gap of the losses
 over the steps, the seconds from submit to the first step, and tok/s at the end. Writes each run's metrics to DIR/NAME.csv.
 Exit status: 0 every gap within the bound, 1 not, or a job failed. Standard library only.
 """
@@ -15,6 +15,9 @@ import os
 import subprocess
 import sys
 import time
+
+
+LEVELS = ("off", "optimizer", "gradients")
 
 
 class Jobctl:
@@ -100,23 +103,22 @@ def main():
                 f.writelines(f"{s},{row['loss']},{row['grad_norm']}\n" for s, row in sorted(result[0].items()))
 
     for world in worlds:
-        keep(f"w{world}", run(jobctl, args.job, f"w{world}", sets(world, "parallel.shard_optimizer=off")))
-    reference = runs[f"w{worlds[0]}"][0]
+        for level in LEVELS if world > 1 else LEVELS[:1]:
+            name = f"w{world}-{level}"
+            keep(name, run(jobctl, args.job, name, sets(world, f"parallel.shard={level}")))
+    reference = runs[f"w{worlds[0]}-{LEVELS[0]}"][0]
     last = max(reference)
-    if largest > 1:
-        sharded = f"w{largest}-sharded"
-        keep(sharded, run(jobctl, args.job, sharded, sets(largest, "parallel.shard_optimizer=on")))
-        resumed = f"w{largest}-to-w{largest // 2}"
-        keep(resumed, pause_and_resume(jobctl, args.job, resumed, sets(largest, "parallel.shard_optimizer=on"),
-                                       last // 2, largest // 2))
+    for level in LEVELS[1:] if largest > 1 else ():
+        name = f"w{largest}-to-w{largest // 2}-{level}"
+        keep(name, pause_and_resume(jobctl, args.job, name, sets(largest, f"parallel.shard={level}"), last // 2, largest // 2))
     failed = False
-    print(f"{'run':<16} {'largest gap':>12} {'at step':>8} {'first step s':>13} {'tok/s':>12}")
+    print(f"{'run':<20} {'largest gap':>12} {'at step':>8} {'first step s':>13} {'tok/s':>12}")
     for name, (steps, first) in runs.items():
         missing = set(reference) ^ set(steps)
         gap, at = max(((abs(float(steps[s]["loss"]) / float(row["loss"]) - 1), s) for s, row in reference.items() if s in steps),
                       default=(float("inf"), 0))
         failed |= bool(missing) or gap > args.bound
-        print(f"{name:<16} {gap:>12.2e} {at:>8} {'' if first is None else format(first, '.2f'):>13} "
+        print(f"{name:<20} {gap:>12.2e} {at:>8} {'' if first is None else format(first, '.2f'):>13} "
               f"{float(steps[max(steps)]['tokens_per_second']):>12,.0f}" + (f"  steps missing: {len(missing)}" if missing else ""))
     print(f"bound {args.bound:g}: {'FAILED' if failed else 'ok'}")
     return 1 if failed else 0

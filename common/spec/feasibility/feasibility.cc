@@ -80,7 +80,8 @@ class Assessment {
     f_.recipe = variation.recipe;
     f_.recompute = variation.recompute;
     f_.micro_batch = variation.micro_batch;
-    f_.shards = variation.shards;
+    f_.shards = options.shards;
+    f_.shard = Str(RowOf(variation.shard).name);
     f_.sequence_length = options.sequence_length;
     const RecipeOnGpu on = RecipeOn(gpu_, *options.recipe);
     f_.execution = Str(ExecutionName(on.execution));

@@ -81,7 +81,8 @@ struct Feasibility {
   int64_t micro_batch = 0;
   int64_t micro_batches = 0;  // a step, of all GPUs
   int64_t sequence_length = 0;
-  int64_t shards = 1;
+  int64_t shards = 1;  // GPUs among which the optimizer is divided
+  std::string shard;   // level of parallel.shard
   // Memory of each GPU.
   std::vector<MemoryPart> memory;  // add up to total_bytes
   int64_t total_bytes = 0;

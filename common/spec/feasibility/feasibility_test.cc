@@ -467,9 +467,9 @@ TEST(OptimizerTimeTest, DividedMuon_SharesTheProductsAndExchangesMore) {
   v1::JobSpec job = WithOptimizer("muon", "fp32", "fp32");
   FeasibilityQuery query;
   query.gpus = 4;
-  job.mutable_parallel()->set_shard_optimizer("off");
+  job.mutable_parallel()->set_shard("off");
   const Feasibility whole = Assess(job, "H200", query);
-  job.mutable_parallel()->set_shard_optimizer("on");
+  job.mutable_parallel()->set_shard("optimizer");
   const Feasibility divided = Assess(job, "H200", query);
   EXPECT_NEAR(whole.time.update_product_seconds / divided.time.update_product_seconds, 4, 1e-9);
   EXPECT_GT(divided.time.exchange_seconds, whole.time.exchange_seconds);

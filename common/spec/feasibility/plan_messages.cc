@@ -251,6 +251,7 @@ v1::PlanJudgement JudgementOf(const Feasibility& f) {
   out.set_execution(f.execution);
   out.set_execution_note(f.execution_note);
   out.set_recompute(f.recompute);
+  out.set_shard(f.shard);
   WriteLists(f, out);
   *out.mutable_step() = StepPlanOf(f.time);
   for (const ProductTime& product : f.time.products) {
@@ -288,6 +289,7 @@ Feasibility FeasibilityOf(const v1::PlanJudgement& judgement) {
   f.execution = judgement.execution();
   f.execution_note = judgement.execution_note();
   f.recompute = judgement.recompute();
+  f.shard = judgement.shard();
   ReadLists(judgement, f);
   f.time = StepTimeOf(judgement.step());
   return f;

@@ -97,8 +97,8 @@ class Chooser {
 
   // Whether the job fits with its own settings, but for what it leaves open.
   absl::StatusOr<bool> FitsSomehow(Variation base) {
-    for (const int shards : plans_.Shards()) {
-      base.shards = shards;
+    for (const ShardLevel shard : plans_.ShardLevels()) {
+      base.shard = shard;
       int64_t batch = base.micro_batch;
       if (open_) {
         HEARTH_ASSIGN_OR_RETURN(batch, plans_.LargestCandidate(base, bytes_));
@@ -122,7 +122,7 @@ class Chooser {
       Variation least = base;
       least.recompute = Str(RecomputeNames().back());
       least.micro_batch = plans_.candidates().empty() ? 1 : plans_.candidates().back();
-      least.shards = plans_.Shards().back();
+      least.shard = plans_.ShardLevels().back();
       const absl::StatusOr<const VariedPlan*> plan = plans_.Get(least);
       if (!plan.ok()) {
         if (choice == choice_.as_is.kept) {
@@ -151,9 +151,9 @@ class Chooser {
   absl::Status Search(Variation base) {
     double best_seconds = std::numeric_limits<double>::infinity();
     for (const std::string& level : LevelsFrom(choice_.as_is.recompute)) {
-      for (const int shards : plans_.Shards()) {
+      for (const ShardLevel shard : plans_.ShardLevels()) {
         base.recompute = level;
-        base.shards = shards;
+        base.shard = shard;
         HEARTH_ASSIGN_OR_RETURN(const int64_t batch, plans_.LargestCandidate(base, bytes_));
         if (batch == 0) {
           continue;
@@ -166,7 +166,7 @@ class Chooser {
           best_ = fitting;
           best_seconds = time.known() ? time.seconds : best_seconds;
         }
-        // Shards() begins with the preferred one: the first that fits is taken.
+        // ShardLevels() begins with the preferred one: the first that fits is taken.
         break;
       }
     }
@@ -279,7 +279,10 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
     add(absl::StrCat("batch.micro_batch_size: ", as_is.micro_batch / 2), kSameLoss,
         [](Variation& v) { v.micro_batch /= 2; });
   }
-  add("parallel.shard_optimizer: on", kSameLoss, [&](Variation& v) { v.shards = plans.gpus(); });
+  for (const ShardRow& row : ShardRows()) {
+    add("parallel.shard: " + Str(row.name), kSameLoss,
+        [&](Variation& v) { v.shard = plans.gpus() > 1 ? row.level : v.shard; });
+  }
   for (const StateField& field : StateFields()) {
     for (const std::string_view value : field.values()) {
       Variation changed = as_is;

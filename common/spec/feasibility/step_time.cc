@@ -83,8 +83,9 @@ double UpdateMemorySeconds(const StepWork& work, const Calibration& c) {
 }
 
 // The part of the gradient exchange that lengthens a step. A ring moves 2 (N - 1) / N of them
-// through each link. Backward of the last micro-batch, two thirds of it, runs beside it; nothing
-// runs beside the exchange of whole gradients in the update.
+// through each link: half to sum them, half to hand the sums, or new weights, round. Backward of
+// the micro-batch, two thirds of it, runs beside it; nothing runs beside the exchange of whole
+// gradients in the update.
 double ExchangeSeconds(const StepWork& work,
                        const GpuRow& gpu,
                        const Calibration& c,
@@ -92,9 +93,13 @@ double ExchangeSeconds(const StepWork& work,
                        double micro_batch_seconds) {
   const double share = 2.0 * (setting.gpus - 1) / setting.gpus;
   const double link = gpu.link_bytes * c.link;
+  const auto lengthens = [&](double seconds) {
+    const double beside = std::min(seconds, micro_batch_seconds * 2 / 3);
+    return seconds - beside + c.not_hidden * beside;
+  };
   const double all = work.gradient_bytes * share / link;
-  const double beside = std::min(all, micro_batch_seconds * 2 / 3);
-  return all - beside + c.not_hidden * beside + work.whole_gradient_bytes * share / link;
+  const double before = work.sums_each_micro_batch ? setting.micro_batches - 1 : 0;
+  return before * lengthens(all / 2) + lengthens(all) + work.whole_gradient_bytes * share / link;
 }
 
 std::string Lacks(const GpuRow& gpu, const StepSetting& setting, double copy) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/spec/fields/choices.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
@@ -34,15 +33,11 @@ Variation VariedPlans::AsIs() const {
           .recompute = spec_.recompute(),
           .kept = ChoiceOf(spec_),
           .micro_batch = spec_.batch().micro_batch_size(),
-          .shards = Shards().front()};
+          .shard = ShardLevels().front()};
 }
 
-std::vector<int> VariedPlans::Shards() const {
-  const Sharding choice = ShardingOf(spec_.parallel());
-  if (gpus_ == 1 || choice == Sharding::kOff) {
-    return {1};
-  }
-  return choice == Sharding::kOn ? std::vector<int>{gpus_} : std::vector<int>{1, gpus_};
+std::vector<ShardLevel> VariedPlans::ShardLevels() const {
+  return AllowedShardLevels(spec_.parallel(), gpus_);
 }
 
 absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {
@@ -57,7 +52,7 @@ absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {
   made.spec.set_recompute(variation.recompute);
   made.spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(variation.micro_batch));
   HEARTH_ASSIGN_OR_RETURN(made.job, MakePlanInputs(made.spec, variation.micro_batch, /*threads=*/1,
-                                                   /*training=*/true, gpus_, variation.shards));
+                                                   /*training=*/true, gpus_, variation.shard));
   HEARTH_ASSIGN_OR_RETURN(made.plan, PlanTraining(made.job->options));
   return &plans_.emplace(variation, std::move(made)).first->second;
 }

@@ -20,7 +20,7 @@ struct Variation {
   std::string recompute;
   StateChoice kept;
   int64_t micro_batch = 1;
-  int shards = 1;
+  ShardLevel shard = ShardLevel::kOff;
 
   auto operator<=>(const Variation&) const = default;  // NOLINT(modernize-use-nullptr)
 };
@@ -47,8 +47,8 @@ class VariedPlans {
   absl::StatusOr<int64_t> LargestCandidate(const Variation& variation, int64_t bytes);
   // The largest of any size. The same.
   absl::StatusOr<int64_t> Largest(const Variation& variation, int64_t bytes);
-  // Ways to divide the optimizer that the job allows, the preferred first.
-  std::vector<int> Shards() const;
+  // The levels of parallel.shard that the job allows, the preferred first.
+  std::vector<ShardLevel> ShardLevels() const;
 
   const v1::JobSpec& spec() const { return spec_; }
   int gpus() const { return gpus_; }

@@ -105,6 +105,7 @@ class WorkBuilder {
   // The norm of gradients reads them; the optimizer reads them, reads and writes masters and
   // states, and writes the weights, which are then quantised along both dimensions.
   void AddUpdate() {
+    work_.sums_each_micro_batch = o_.divide_gradients;
     const double orthogonal_share = AddOrthogonal();
     for (const Parameter& p : *o_.table) {
       const auto elements = static_cast<double>(p.elements());

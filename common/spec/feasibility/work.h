@@ -53,6 +53,8 @@ struct StepWork {
   std::vector<ProductWork> update_products = {};
   double update_launches = 0;  // of these products
   double gradient_bytes = 0;   // that ranks exchange, in the format they do it in
+  // Divided gradients: ranks sum them after each micro-batch, not only after the last.
+  bool sums_each_micro_batch = false;
   // Whole gradients that ranks gather and give back between backward and the update.
   double whole_gradient_bytes = 0;
 };

@@ -29,18 +29,5 @@ TEST(ChoicesTest, Deterministic_OnlyTrueIsYes) {
   }
 }
 
-TEST(ChoicesTest, Sharding_HasAValueForEachOfTheField) {
-  ASSERT_THAT(Values<v1::ParallelSpec>("shard_optimizer"),
-              UnorderedElementsAre("auto", "on", "off"));
-  v1::ParallelSpec parallel;
-  EXPECT_EQ(ShardingOf(parallel), Sharding::kAuto);
-  parallel.set_shard_optimizer("auto");
-  EXPECT_EQ(ShardingOf(parallel), Sharding::kAuto);
-  parallel.set_shard_optimizer("on");
-  EXPECT_EQ(ShardingOf(parallel), Sharding::kOn);
-  parallel.set_shard_optimizer("off");
-  EXPECT_EQ(ShardingOf(parallel), Sharding::kOff);
-}
-
 }  // namespace
 }  // namespace hearth::spec

@@ -478,13 +478,13 @@ TEST(IdleKeys, GroupsThatAskForTheirDefaults_AreNeverRefused) {
 TEST(IdleKeys, DefaultsAndPresets_AreNoKeysOfTheUser) {
   v1::JobSpec job = ValidJob();
   job.mutable_train()->set_spike_window(64);
-  job.mutable_parallel()->set_shard_optimizer("auto");
+  job.mutable_parallel()->set_shard("auto");
   job.mutable_precision()->set_warmup_steps(0);
   (*job.mutable_optimizer()->mutable_groups())["head"].set_lr_scale(1);
   EXPECT_EQ(Idle(job), "");
   // What asks for nothing gets it.
   job.mutable_train()->set_eval_every(0);
-  job.mutable_parallel()->set_shard_optimizer("off");
+  job.mutable_parallel()->set_shard("off");
   EXPECT_EQ(Idle(job), "");
   // Folders of rope models say how many positions they were made for, and a resolved spec keeps it.
   v1::JobSpec folder = ValidJob();

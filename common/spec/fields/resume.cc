@@ -11,7 +11,7 @@ ResumeRule FindResumeRule(std::string_view path) {
   const google::protobuf::Descriptor* type = v1::JobSpec::descriptor();
   while (true) {
     const size_t dot = path.find('.');
-    const auto* field = type->FindFieldByName(std::string(path.substr(0, dot)));
+    const auto* field = FindField(*type, path.substr(0, dot));
     if (field == nullptr) {
       return {};
     }

@@ -81,17 +81,22 @@ Number NumberOf(const Message& message, const FieldDescriptor& field) {
   }
 }
 
-// The value of the row that people also call `value`; "": none.
-std::string_view SynonymOf(const v1::FieldRow& row, const std::string& value) {
-  const std::string lower = absl::AsciiStrToLower(value);
-  for (const std::string& synonym : row.value_synonyms()) {
-    const std::string_view pair = synonym;
+// What `name` stands for in a list of "name=value"; "": nothing.
+template <typename Pairs>
+std::string_view FindPair(const Pairs& pairs, std::string_view name) {
+  for (const std::string& text : pairs) {
+    const std::string_view pair = text;
     const size_t equals = pair.find('=');
-    if (pair.substr(0, equals) == lower) {
+    if (pair.substr(0, equals) == name) {
       return pair.substr(equals + 1);
     }
   }
   return {};
+}
+
+// The value of the row that people also call `value`; "": none.
+std::string_view SynonymOf(const v1::FieldRow& row, const std::string& value) {
+  return FindPair(row.value_synonyms(), absl::AsciiStrToLower(value));
 }
 
 void CheckName(const std::string& path,
@@ -212,6 +217,23 @@ void Fill(const v1::JobSpec& job_spec, Message& message) {
   }
 }
 
+void Modernise(Message& message) {
+  const Descriptor& type = *message.GetDescriptor();
+  const auto& reflection = *message.GetReflection();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.is_repeated() || !reflection.HasField(message, &field)) {
+      continue;
+    }
+    if (HasRows(field)) {
+      Modernise(*reflection.MutableMessage(&message, &field));
+    } else if (!RowOf(field).old_values().empty()) {
+      const std::string value = reflection.GetString(message, &field);
+      reflection.SetString(&message, &field, std::string(ModernValue(RowOf(field), value)));
+    }
+  }
+}
+
 void Visit(const Descriptor& type,
            const std::string& prefix,
            const std::function<void(const std::string&, const FieldDescriptor&)>& visit) {
@@ -254,6 +276,22 @@ std::string RangeText(const FieldDescriptor& field) {
   return text.empty() ? "finite" : text;
 }
 
+const FieldDescriptor* FindField(const Descriptor& type, std::string_view name) {
+  const FieldDescriptor* const field = type.FindFieldByName(std::string(name));
+  for (int i = 0; field == nullptr && i < type.field_count(); ++i) {
+    const auto& old = RowOf(*type.field(i)).old_names();
+    if (std::find(old.begin(), old.end(), name) != old.end()) {
+      return type.field(i);
+    }
+  }
+  return field;
+}
+
+std::string_view ModernValue(const v1::FieldRow& row, std::string_view value) {
+  const std::string_view now = FindPair(row.old_values(), value);
+  return now.empty() ? value : now;
+}
+
 std::vector<std::string_view> NamesOf(const v1::FieldRow& row) {
   return row.table().empty()
              ? std::vector<std::string_view>(row.one_of().begin(), row.one_of().end())
@@ -273,6 +311,10 @@ bool IsRowDefault(const Message& message, const FieldDescriptor& field) {
   SetFromText(*row, field, text);
   google::protobuf::util::MessageDifferencer differencer;
   return differencer.CompareWithFields(message, *row, {&field}, {&field});
+}
+
+void ModerniseValues(v1::JobSpec& job_spec) {
+  Modernise(job_spec);
 }
 
 void FillRowDefaults(v1::JobSpec& job_spec) {

@@ -25,6 +25,14 @@ bool HasRows(const google::protobuf::FieldDescriptor& field);
 // What the field's row allows a number to be: "1..1024", "> 0 and < 1", "auto or 1..65536".
 std::string RangeText(const google::protobuf::FieldDescriptor& field);
 
+// The field of `type` that has this name, or had it in older versions (FieldRow.old_names); null:
+// there is none.
+const google::protobuf::FieldDescriptor* FindField(const google::protobuf::Descriptor& type,
+                                                   std::string_view name);
+
+// What a text of the field is called now (FieldRow.old_values): `value` itself, or a part of `row`.
+std::string_view ModernValue(const v1::FieldRow& row, std::string_view value);
+
 // The values that the row allows, or the keys of a map; empty: anything.
 std::vector<std::string_view> NamesOf(const v1::FieldRow& row);
 
@@ -36,6 +44,9 @@ void ForEachField(
 // Whether `message` sets the field to the default of its row; false where the row has none.
 bool IsRowDefault(const google::protobuf::Message& message,
                   const google::protobuf::FieldDescriptor& field);
+
+// Puts today's values in the place of those of older versions (FieldRow.old_values).
+void ModerniseValues(v1::JobSpec& job_spec);
 
 // Fills in each field that is not set and whose row has a default, in the order of the proto.
 void FillRowDefaults(v1::JobSpec& job_spec);

@@ -7,6 +7,7 @@
 #include "common/spec/model/presets.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/plan/shard_levels.h"
 #include "common/spec/plan/training_plan.h"
 #include "common/spec/recipe/head_format.h"
 #include "common/spec/recipe/precision.h"
@@ -45,6 +46,7 @@ constexpr Table kTables[] = {
     {"recompute", RecomputeNames},
     {"rope_scaling", Copy<RopeScalingNames>},
     {"schedule", ScheduleNames},
+    {"shard_choice", ShardChoices},
     {"state_format", StateFormatNames},
 };
 

@@ -106,7 +106,7 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
   HEARTH_CHECK(offsets.size() == table.size() + 1, "offsets are of another table");
   std::vector<GradientBucket> buckets;
   for (const GradientGroup& group : GradientGroups(table, offsets)) {
-    GradientBucket open = {group.end, group.end, 0, group.format};
+    GradientBucket open = {group.end, group.end, 0, group.format, time.Update()};
     // From the table's end: backward makes the last layers' gradients first.
     for (size_t i = table.size(); i-- > 0;) {
       if (table[i].gradient != group.format) {
@@ -119,9 +119,12 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
       if (bucket_elements > 0 && full && open.elements() > 0 && ready != open.ready) {
         buckets.push_back(open);
         open.end = open.begin;
+        open.begins = time.Update();
       }
       open.begin = offsets[i];
       open.ready = ready;
+      // An embedding that is the output projection too gets the head's part first.
+      open.begins = std::min(open.begins, table[i].roles.head ? time.Head() : ready);
     }
     buckets.push_back(open);
   }
@@ -132,13 +135,80 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
   return buckets;
 }
 
+void AssignSlots(std::vector<GradientBucket>& buckets) {
+  // One is written while another is reduced.
+  constexpr size_t kFree = 2;
+  std::vector<GradientBucket*> order;
+  for (GradientBucket& bucket : buckets) {
+    order.push_back(&bucket);
+  }
+  std::stable_sort(
+      order.begin(), order.end(),
+      [](const GradientBucket* a, const GradientBucket* b) { return a->begins < b->begins; });
+  struct Taken {
+    DType format = DType::kF32;
+    int64_t elements = 0;
+    int32_t ready = 0;  // of the bucket that has it
+  };
+  std::vector<Taken> slots;
+  for (size_t k = 0; k < order.size(); ++k) {
+    GradientBucket* const bucket = order[k];
+    std::vector<size_t> free;
+    for (size_t s = 0; s < slots.size(); ++s) {
+      if (slots[s].format == bucket->format && slots[s].ready < bucket->begins) {
+        free.push_back(s);
+      }
+    }
+    if (free.size() < kFree) {
+      free = {slots.size()};
+      slots.push_back({bucket->format});
+    }
+    // They take turns: the one that was left first. Little runs beside the last bucket, the
+    // embedding's, which may be the largest: it takes the one that has to grow least.
+    const bool last =
+        std::none_of(order.begin() + static_cast<std::ptrdiff_t>(k) + 1, order.end(),
+                     [&](const GradientBucket* later) { return later->format == bucket->format; });
+    const auto cost = [&](size_t s) {
+      const int64_t growth = std::max<int64_t>(0, bucket->elements() - slots[s].elements);
+      return std::pair(last ? growth : 0, slots[s].ready);
+    };
+    const size_t best = *std::min_element(free.begin(), free.end(),
+                                          [&](size_t a, size_t b) { return cost(a) < cost(b); });
+    bucket->slot = static_cast<int>(best);
+    slots[best].elements = std::max(slots[best].elements, bucket->elements());
+    slots[best].ready = bucket->ready;
+  }
+}
+
+std::vector<GradientSlot> SlotsOf(const std::vector<GradientBucket>& buckets) {
+  std::vector<GradientSlot> slots;
+  for (const GradientBucket& bucket : buckets) {
+    if (bucket.slot < 0) {
+      continue;
+    }
+    const auto s = static_cast<size_t>(bucket.slot);
+    slots.resize(std::max(slots.size(), s + 1));
+    const bool first = slots[s].elements == 0;
+    slots[s] = {bucket.format, std::max(slots[s].elements, bucket.elements()),
+                first ? bucket.begins : std::min(slots[s].begins, bucket.begins)};
+  }
+  return slots;
+}
+
 std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options) {
+  // Where nothing asks for a size, whole gradients are one bucket; divided ones take as little room
+  // as they can.
   const int64_t elements =
-      options.bucket_bytes <= 0
-          ? 0
-          : std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce_dtype, 1));
-  return GradientBuckets(*options.table, TensorOffsets(*options.table, options.shards),
-                         TimelineOf(options.shape), elements);
+      options.bucket_bytes > 0
+          ? std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce_dtype, 1))
+          : static_cast<int64_t>(options.divide_gradients);
+  std::vector<GradientBucket> buckets =
+      GradientBuckets(*options.table, TensorOffsets(*options.table, options.shards),
+                      TimelineOf(options.shape), elements);
+  if (options.divide_gradients) {
+    AssignSlots(buckets);
+  }
+  return buckets;
 }
 
 std::vector<ShardPiece> ShardPieces(const std::vector<Parameter>& table,

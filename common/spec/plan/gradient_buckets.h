@@ -3,9 +3,13 @@
 //
 // Backward completes the gradients from the end of the table to its start. A unit is what completes
 // at one moment (StepTimeline): the gradients of one block. A bucket is a run of whole units that
-// is reduced as one. With a sharded optimizer (ZeRO stage 1, Rajbhandari et al., arXiv 1910.02054)
-// rank r of W owns the r-th of W equal parts of every bucket: it alone holds their masters and
-// optimizer state and updates them.
+// is reduced as one. With a divided optimizer (ShardLevel) rank r of W owns the r-th of W equal
+// parts of every bucket: it alone holds their masters and optimizer state and updates them. With
+// divided gradients it also alone holds their sums, and no rank has room for all gradients: a
+// bucket's are made in a slot, summed over the ranks, and the slot is free for another bucket:
+//
+//   slot 0  | bucket 0 made, reduced | bucket 2 made, ...
+//   slot 1  |          bucket 1 made, reduced | bucket 3 made, ...
 #pragma once
 
 #include <cstdint>
@@ -22,6 +26,8 @@ struct GradientBucket {
   int64_t end = 0;
   int32_t ready = 0;           // moment of the step after which all of it is complete
   DType format = DType::kF32;  // of its gradients
+  int32_t begins = 0;          // moment from which on backward writes into it
+  int slot = -1;               // with divided gradients: where they are made
   int64_t elements() const { return end - begin; }
 };
 
@@ -35,7 +41,21 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const StepTimeline& time,
                                             int64_t bucket_elements);
 
-// The buckets of a run, for the shards and bucket size of its options.
+// Gives each bucket a slot. One that is free when the bucket begins is taken again only if another
+// is free beside it, so that the reduction of the bucket that had it may still be under way.
+void AssignSlots(std::vector<GradientBucket>& buckets);
+
+// A buffer in which buckets are made one after the other.
+struct GradientSlot {
+  DType format = DType::kF32;
+  int64_t elements = 0;  // of the largest of its buckets
+  int32_t begins = 0;    // of the first of them
+};
+// By number; none where gradients are whole.
+std::vector<GradientSlot> SlotsOf(const std::vector<GradientBucket>& buckets);
+
+// The buckets of a run, for the shards and bucket size of its options; with slots if it divides
+// gradients.
 std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options);
 
 // Part of one tensor that this rank owns. Without sharding: one piece a tensor, the whole of it.

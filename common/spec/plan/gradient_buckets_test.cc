@@ -100,6 +100,24 @@ void CheckPieces(const std::vector<Parameter>& table,
   }
 }
 
+// No two buckets that backward writes at the same time share a slot, and each has room in its own.
+void CheckSlots(std::vector<GradientBucket> buckets) {
+  AssignSlots(buckets);
+  const std::vector<GradientSlot> slots = SlotsOf(buckets);
+  for (const GradientBucket& a : buckets) {
+    EXPECT_LE(a.begins, a.ready);
+    ASSERT_GE(a.slot, 0);
+    const GradientSlot& slot = slots[static_cast<size_t>(a.slot)];
+    EXPECT_GE(slot.elements, a.elements());
+    EXPECT_LE(slot.begins, a.begins);
+    EXPECT_EQ(slot.format, a.format);
+    for (const GradientBucket& b : buckets) {
+      const bool apart = a.ready < b.begins || b.ready < a.begins;
+      EXPECT_TRUE(&a == &b || a.slot != b.slot || apart) << a.begins << " and " << b.begins;
+    }
+  }
+}
+
 TEST(GradientBucketsTest, RandomModels_BucketsCoverTheBuffers_PiecesEveryElementOnce) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -116,6 +134,7 @@ TEST(GradientBucketsTest, RandomModels_BucketsCoverTheBuffers_PiecesEveryElement
                                          round == 0 ? 0 : size);
     CheckBuckets(buckets, offsets.back(), shards);
     CheckPieces(table, offsets, buckets, shards);
+    CheckSlots(buckets);
   }
 }
 
@@ -131,6 +150,49 @@ class SmallModel : public testing::Test {
   std::vector<Parameter> table_;
   StepTimeline time_{8};  // embedding, three layers of two blocks, head
 };
+
+TEST_F(SmallModel, Slots_TakeTurns_SoThatOneIsReducedWhileAnotherIsWritten) {
+  for (const bool tied : {false, true}) {
+    SCOPED_TRACE(tied);
+    std::mt19937_64 random(1);
+    v1::ModelSpec model = RandomModel(random);
+    model.set_layers(3);
+    model.set_tied(tied);
+    const std::vector<Parameter> table = TableOf(model);
+    std::vector<GradientBucket> buckets = GradientBuckets(table, TensorOffsets(table, 2), time_, 1);
+    ASSERT_EQ(buckets.size(), 8U);
+    AssignSlots(buckets);
+    // A tied embedding has a slot of its own from the head to the end.
+    EXPECT_EQ(SlotsOf(buckets).size(), tied ? 3U : 2U);
+    EXPECT_EQ(buckets.back().begins, tied ? time_.Head() : time_.EmbeddingBackward());
+    for (size_t b = 1; b + 1 < buckets.size(); ++b) {
+      EXPECT_NE(buckets[b].slot, buckets[b - 1].slot) << b;
+      EXPECT_EQ(buckets[b].begins, buckets[b].ready);
+    }
+    for (size_t b = 0; tied && b + 1 < buckets.size(); ++b) {
+      EXPECT_NE(buckets[b].slot, buckets.back().slot);
+    }
+  }
+  EXPECT_TRUE(SlotsOf(GradientBuckets(table_, TensorOffsets(table_, 2), time_, 1)).empty())
+      << "whole gradients";
+}
+
+TEST(GradientBucketsTest, Slots_TheLastBucket_TakesTheOneThatGrowsLeast) {
+  // An output projection, two blocks and an embedding: the large ones share a slot.
+  std::vector<GradientBucket> buckets = {{3000, 4000, 3, DType::kBF16, 3},
+                                         {2900, 3000, 4, DType::kBF16, 4},
+                                         {2800, 2900, 5, DType::kBF16, 5},
+                                         {1900, 2800, 6, DType::kBF16, 6}};
+  AssignSlots(buckets);
+  EXPECT_EQ(buckets[0].slot, 0);
+  EXPECT_EQ(buckets[1].slot, 1);
+  EXPECT_EQ(buckets[2].slot, 0);
+  EXPECT_EQ(buckets[3].slot, 0);
+  const std::vector<GradientSlot> slots = SlotsOf(buckets);
+  ASSERT_EQ(slots.size(), 2U);
+  EXPECT_EQ(slots[0].elements, 1000);
+  EXPECT_EQ(slots[1].elements, 100);
+}
 
 TEST_F(SmallModel, ATinyBucket_HoldsOneUnit_ReadyWhenItsGradientsAre) {
   const auto buckets = GradientBuckets(table_, TensorOffsets(table_), time_, 1);

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
-#include "common/spec/fields/choices.h"
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/average_state.h"
@@ -18,6 +17,10 @@
 namespace hearth::spec {
 
 namespace {
+
+absl::string_view Str(std::string_view text) {
+  return {text.data(), text.size()};
+}
 
 absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, int64_t tokens) {
   const int64_t unit = recipe.extent_unit();
@@ -44,11 +47,11 @@ absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
                           int threads,
                           int64_t memory_bytes,
                           int64_t micro_batch,
-                          int shards) {
+                          ShardLevel shard) {
   // Only lack of memory means "does not fit"; any other error is the job's and must be shown.
   if (micro_batch <= 0) {
     const absl::StatusOr<int64_t> chosen =
-        ResolveMicroBatch(job_spec, world_size, threads, memory_bytes, shards);
+        ResolveMicroBatch(job_spec, world_size, threads, memory_bytes, shard);
     if (absl::IsResourceExhausted(chosen.status())) {
       return false;
     }
@@ -57,7 +60,7 @@ absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
   }
   HEARTH_ASSIGN_OR_RETURN(
       const std::unique_ptr<PlanInputs> inputs,
-      MakePlanInputs(job_spec, micro_batch, threads, /*training=*/true, world_size, shards));
+      MakePlanInputs(job_spec, micro_batch, threads, /*training=*/true, world_size, shard));
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(inputs->options));
   return plan.arena_bytes() <= memory_bytes;
 }
@@ -69,7 +72,7 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
                                                            int threads,
                                                            bool training,
                                                            int world_size,
-                                                           int shards) {
+                                                           ShardLevel shard) {
   auto inputs = std::make_unique<PlanInputs>();
   TrainingPlanOptions& options = inputs->options;
   options.recipe = RecipeFor(job_spec.precision());
@@ -117,7 +120,8 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   options.training = training;
   options.scores = job_spec.train().evaluations_size() > 0;
   options.world_size = world_size;
-  options.shards = shards;
+  options.shards = ShardsOf(shard, world_size);
+  options.divide_gradients = RowOf(shard).gradients && options.shards > 1;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
   // Gradients travel in the format they are kept in unless the job says otherwise.
   options.reduce_dtype = formats.gradient;
@@ -128,8 +132,11 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   return inputs;
 }
 
-absl::StatusOr<int64_t> ResolveMicroBatch(
-    const v1::JobSpec& job_spec, int world_size, int threads, int64_t memory_bytes, int shards) {
+absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
+                                          int world_size,
+                                          int threads,
+                                          int64_t memory_bytes,
+                                          ShardLevel shard) {
   if (job_spec.batch().micro_batch_size() > 0) {
     return job_spec.batch().micro_batch_size();
   }
@@ -149,52 +156,56 @@ absl::StatusOr<int64_t> ResolveMicroBatch(
   HEARTH_ASSIGN_OR_RETURN(
       const std::unique_ptr<PlanInputs> inputs,
       MakePlanInputs(job_spec, candidates.empty() ? 1 : candidates.back(), threads,
-                     /*training=*/true, world_size, shards));
+                     /*training=*/true, world_size, shard));
   return ChooseMicroBatch(inputs->options, memory_bytes, candidates);
 }
 
-absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
-                                  int world_size,
-                                  int threads,
-                                  int64_t memory_bytes,
-                                  int64_t micro_batch) {
-  const Sharding choice = ShardingOf(job_spec.parallel());
-  if (world_size <= 1 || choice == Sharding::kOff) {
-    return 1;
+absl::StatusOr<ShardLevel> ResolveShardLevel(const v1::JobSpec& job_spec,
+                                             int world_size,
+                                             int threads,
+                                             int64_t memory_bytes,
+                                             int64_t micro_batch) {
+  const std::vector<ShardLevel> allowed = AllowedShardLevels(job_spec.parallel(), world_size);
+  if (allowed.size() == 1) {
+    return allowed.front();
   }
-  if (choice == Sharding::kOn) {
-    return world_size;
+  // Divides only where it must: what is whole needs no exchange.
+  for (const ShardLevel shard : allowed) {
+    HEARTH_ASSIGN_OR_RETURN(const bool fits,
+                            Fits(job_spec, world_size, threads, memory_bytes, micro_batch, shard));
+    if (fits) {
+      return shard;
+    }
   }
-  // kAuto divides only where it must: a whole optimizer needs no gather of weights. Where neither
-  // fits, the whole one stays, so that the error speaks of the plainer plan.
-  HEARTH_ASSIGN_OR_RETURN(const bool whole_fits,
-                          Fits(job_spec, world_size, threads, memory_bytes, micro_batch, 1));
-  if (whole_fits) {
-    return 1;
-  }
-  HEARTH_ASSIGN_OR_RETURN(const bool sharded_fits, Fits(job_spec, world_size, threads, memory_bytes,
-                                                        micro_batch, world_size));
-  return sharded_fits ? world_size : 1;
+  // The error then speaks of the plainest plan.
+  return allowed.front();
 }
 
-absl::StatusOr<std::string> DescribeSharding(
-    const v1::JobSpec& job_spec, int world_size, int threads, int64_t micro_batch, int shards) {
+absl::StatusOr<std::string> DescribeSharding(const v1::JobSpec& job_spec,
+                                             int world_size,
+                                             int threads,
+                                             int64_t micro_batch,
+                                             ShardLevel shard) {
   if (world_size <= 1) {
     return std::string();
   }
-  std::string bytes[2];
-  for (const bool divided : {false, true}) {
-    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<PlanInputs> inputs,
-                            MakePlanInputs(job_spec, micro_batch, threads, /*training=*/true,
-                                           world_size, divided ? world_size : 1));
+  std::string own;
+  std::string others;
+  for (const ShardRow& row : ShardRows()) {
+    HEARTH_ASSIGN_OR_RETURN(
+        const std::unique_ptr<PlanInputs> inputs,
+        MakePlanInputs(job_spec, micro_batch, threads, /*training=*/true, world_size, row.level));
     HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(inputs->options));
-    bytes[divided] = FormatBytes(plan.arena_bytes());
+    const std::string bytes = FormatBytes(plan.arena_bytes());
+    if (row.level == shard) {
+      own = bytes;
+    } else {
+      absl::StrAppend(&others, others.empty() ? "" : ", ", Str(row.name), " ", bytes);
+    }
   }
-  return shards > 1 ? absl::StrCat("optimizer state is divided among ", shards,
-                                   " ranks: ", bytes[1], " a rank instead of ", bytes[0], "\n")
-                    : absl::StrCat("optimizer state is whole on each of ", world_size,
-                                   " ranks; with parallel.shard_optimizer: on a rank would need ",
-                                   bytes[1], " instead of ", bytes[0], "\n");
+  const ShardRow& row = RowOf(shard);
+  return absl::StrCat("parallel.shard: ", Str(row.name), " (", Str(row.divides), "): ", own,
+                      " on each of ", world_size, " ranks; ", others, "\n");
 }
 
 absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/batch.h"
+#include "common/spec/plan/shard_levels.h"
 #include "common/spec/plan/training_plan.h"
 #include "hearth/v1/job.pb.h"
 
@@ -27,35 +28,40 @@ struct PlanInputs {
   PlanInputs& operator=(const PlanInputs&) = delete;
 };
 
-// `job_spec` is resolved, vocabulary included; `micro_batch` >= 1 sequences; `shards` 1 or
-// `world_size` (ResolveShards). kInvalidArgument, kUnimplemented: a spec that this version cannot
+// `job_spec` is resolved, vocabulary included; `micro_batch` >= 1 sequences; `shard` as
+// ResolveShardLevel gives it. kInvalidArgument, kUnimplemented: a spec that this version cannot
 // run; the text starts with the field.
 absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& job_spec,
                                                            int64_t micro_batch,
                                                            int threads,
                                                            bool training,
                                                            int world_size = 1,
-                                                           int shards = 1);
+                                                           ShardLevel shard = ShardLevel::kOff);
 
-// Among how many ranks a run divides masters and optimizer state: 1 or `world_size`.
-// parallel.shard_optimizer off: 1; on: all; auto: all only if the run would not fit into
-// `memory_bytes` otherwise and does so. `micro_batch` 0: to be chosen (ResolveMicroBatch). Ranks
-// with different memory must agree on the largest answer.
-absl::StatusOr<int> ResolveShards(const v1::JobSpec& job_spec,
-                                  int world_size,
-                                  int threads,
-                                  int64_t memory_bytes,
-                                  int64_t micro_batch);
+// What a run's ranks divide: the level of parallel.shard, or with auto the first with which it fits
+// into `memory_bytes`; kOff if it does with none. `micro_batch` 0: to be chosen
+// (ResolveMicroBatch). Ranks with different memory must agree on the highest answer.
+absl::StatusOr<ShardLevel> ResolveShardLevel(const v1::JobSpec& job_spec,
+                                             int world_size,
+                                             int threads,
+                                             int64_t memory_bytes,
+                                             int64_t micro_batch);
 
 // The micro-batch size of a run: the given one, or for `auto` the largest that fits into
 // `memory_bytes` and divides the global batch. kResourceExhausted as ChooseMicroBatch.
-absl::StatusOr<int64_t> ResolveMicroBatch(
-    const v1::JobSpec& job_spec, int world_size, int threads, int64_t memory_bytes, int shards = 1);
+absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
+                                          int world_size,
+                                          int threads,
+                                          int64_t memory_bytes,
+                                          ShardLevel shard = ShardLevel::kOff);
 
-// A line for people: whether optimizer state is divided, and what a rank needs with and without.
+// A line for people: what the ranks divide, and what a rank needs at this level and the others.
 // Empty for one rank.
-absl::StatusOr<std::string> DescribeSharding(
-    const v1::JobSpec& job_spec, int world_size, int threads, int64_t micro_batch, int shards);
+absl::StatusOr<std::string> DescribeSharding(const v1::JobSpec& job_spec,
+                                             int world_size,
+                                             int threads,
+                                             int64_t micro_batch,
+                                             ShardLevel shard);
 
 // The global batch with its default (micro-batch * sequence length * workers) filled in.
 absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,

@@ -30,14 +30,14 @@ absl::Status CheckFits(const v1::JobSpec& job_spec,
                        const MemoryPlan& plan,
                        const PlanQuery& query,
                        int ranks,
-                       int shards) {
+                       ShardLevel shard) {
   if (!query.plan_bytes.has_value() || plan.arena_bytes() <= *query.plan_bytes) {
     return absl::OkStatus();
   }
   v1::JobSpec automatic = job_spec;
   automatic.mutable_batch()->set_micro_batch_size(0);
   const absl::StatusOr<int64_t> fits =
-      ResolveMicroBatch(automatic, ranks, query.threads, *query.plan_bytes, shards);
+      ResolveMicroBatch(automatic, ranks, query.threads, *query.plan_bytes, shard);
   return absl::ResourceExhaustedError(
       absl::StrCat("does not fit: the plan takes ", FormatBytes(plan.arena_bytes()), " of ",
                    FormatBytes(*query.plan_bytes), "; ",
@@ -61,23 +61,23 @@ absl::StatusOr<PlanReport> ReportPlan(const v1::JobSpec& job_spec, const PlanQue
         "batch.micro_batch_size: auto needs to know the memory of a worker");
   }
   const int64_t bytes = query.plan_bytes.value_or(std::numeric_limits<int64_t>::max());
-  HEARTH_ASSIGN_OR_RETURN(const int shards,
-                          ResolveShards(job_spec, ranks, query.threads, bytes, given));
+  HEARTH_ASSIGN_OR_RETURN(const ShardLevel shard,
+                          ResolveShardLevel(job_spec, ranks, query.threads, bytes, given));
   HEARTH_ASSIGN_OR_RETURN(const int64_t micro_batch,
-                          ResolveMicroBatch(job_spec, ranks, query.threads, bytes, shards));
+                          ResolveMicroBatch(job_spec, ranks, query.threads, bytes, shard));
   HEARTH_ASSIGN_OR_RETURN(const BatchPlan batch, ResolveBatchPlan(job_spec, micro_batch, ranks));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<PlanInputs> inputs,
                           MakePlanInputs(job_spec, micro_batch, query.threads,
-                                         /*training=*/true, ranks, shards));
+                                         /*training=*/true, ranks, shard));
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanTraining(inputs->options));
   HEARTH_ASSIGN_OR_RETURN(const std::string sharding,
-                          DescribeSharding(job_spec, ranks, query.threads, micro_batch, shards));
+                          DescribeSharding(job_spec, ranks, query.threads, micro_batch, shard));
   PlanReport report;
   report.text = absl::StrCat(
       "micro_batch_size ", micro_batch, ", ", batch.micro_batches, " micro-batches a step on ",
       ranks, " ranks, recipe ", job_spec.precision().recipe(), ", recompute ", job_spec.recompute(),
       "\n", plan.ToTable(query.verbose), sharding, Predicted(job_spec, plan, ranks));
-  report.fits = CheckFits(job_spec, plan, query, ranks, shards);
+  report.fits = CheckFits(job_spec, plan, query, ranks, shard);
   return report;
 }
 

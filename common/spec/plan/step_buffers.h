@@ -130,9 +130,11 @@ struct QuantBuffers {
 // Parameter-shaped.
 struct StoreBuffers {
   BufferId parameters;
-  std::vector<BufferId> masters;    // of each of PlaceMasters
-  std::vector<BufferId> gradients;  // of each of GradientGroups
-  std::vector<BufferId> states;     // of each of PlaceStates
+  std::vector<BufferId> masters;  // of each of PlaceMasters
+  // One for each of GradientGroups: with divided gradients this rank's part of it.
+  std::vector<BufferId> gradients;
+  std::vector<BufferId> gradient_slots;  // of each of SlotsOf
+  std::vector<BufferId> states;          // of each of PlaceStates
 };
 
 // Host memory of a micro-batch on its way to a GPU.

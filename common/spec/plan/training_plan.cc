@@ -64,9 +64,15 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
     ids.masters.push_back(out.Floats(names.Of("masters", buffer.format), BufferClass::kMasters,
                                      buffer.format, {buffer.elements}, life));
   }
+  const int64_t parts = o.divide_gradients ? o.shards : 1;
   for (const GradientGroup& group : GradientGroups(*o.table, offsets)) {
     ids.gradients.push_back(out.Floats(names.Of("gradients", group.format), BufferClass::kGradients,
-                                       group.format, {group.end - group.begin}, life));
+                                       group.format, {(group.end - group.begin) / parts}, life));
+  }
+  for (const GradientSlot& slot : SlotsOf(PlanBuckets(o))) {
+    ids.gradient_slots.push_back(out.Floats(
+        absl::StrCat("gradients.slot.", ids.gradient_slots.size()), BufferClass::kGradients,
+        slot.format, {slot.elements}, {slot.begins, scope.time.Update()}));
   }
   for (const StateBuffer& buffer : LargestStates(o)) {
     const DType dtype = buffer.state.dtype;
@@ -446,6 +452,9 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   if (options.shards != 1 && options.shards != options.world_size) {
     return absl::InvalidArgumentError(absl::StrCat("optimizer state in ", options.shards,
                                                    " shards on ", options.world_size, " ranks"));
+  }
+  if (options.divide_gradients && options.shards == 1) {
+    return absl::InvalidArgumentError("divided gradients need a divided optimizer");
   }
   const BlockScope scope(options);
   PlanBuilder builder(options.wide_bytes);

@@ -100,7 +100,10 @@ struct TrainingPlanOptions {
   // all.
   int world_size = 1;
   int shards = 1;
-  // Size of a gradient bucket in `reduce_dtype`; 0 = all gradients are one.
+  // A rank keeps only the sums of its part of the gradients. Only with several shards.
+  bool divide_gradients = false;
+  // Size of a gradient bucket in `reduce_dtype`; 0 = all gradients are one, or with divided ones
+  // each block's.
   int64_t bucket_bytes = 0;
   DType reduce_dtype = DType::kF32;  // of gradients on their way between ranks
   // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/units.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/plan/plan_inputs.h"
@@ -12,6 +13,10 @@
 
 namespace hearth::spec {
 namespace {
+
+constexpr ShardLevel kOff = ShardLevel::kOff;
+constexpr ShardLevel kOptimizer = ShardLevel::kOptimizer;
+constexpr ShardLevel kGradients = ShardLevel::kGradients;
 
 class TrainingPlanTest : public testing::Test {
  protected:
@@ -121,6 +126,33 @@ TEST_F(TrainingPlanTest, PlanTraining_Sharded_MastersAndStateTakeTheirPart) {
   EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// A rank has its part of the sums, and slots as large as the largest of their buckets.
+TEST_F(TrainingPlanTest, PlanTraining_DividedGradients_TakeTheirPartAndAFewSlots) {
+  options_.world_size = options_.shards = 4;
+  options_.divide_gradients = true;
+  const TrainingPlan plan = *PlanTraining(options_);
+  EXPECT_EQ((*plan.Find("gradients"))->bytes, TensorOffsets(table_, 4).back());
+  const std::vector<GradientBucket> buckets = PlanBuckets(options_);
+  ASSERT_EQ(buckets.size(), 14U) << "each block by itself";
+  // The tied embedding's, which is written from the head on, and two for the blocks.
+  const std::vector<GradientSlot> slots = SlotsOf(buckets);
+  ASSERT_EQ(slots.size(), 3U);
+  int64_t bytes = (*plan.Find("gradients"))->bytes;
+  for (size_t s = 0; s < slots.size(); ++s) {
+    const PlannedBuffer& slot = **plan.Find("gradients.slot." + std::to_string(s));
+    EXPECT_EQ(slot.bytes, 4 * slots[s].elements);
+    EXPECT_EQ(slot.first_use, slots[s].begins);
+    bytes += slot.bytes;
+  }
+  EXPECT_EQ(plan.ClassBytes(BufferClass::kGradients), bytes);
+  EXPECT_LT(bytes, 4 * TensorOffsets(table_).back());
+  // A size that is asked for is kept.
+  options_.bucket_bytes = int64_t{1} << 30;
+  EXPECT_EQ(PlanBuckets(options_).size(), 2U) << "the embedding is apart";
+  options_.shards = 1;
+  EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(TrainingPlanTest, PlanTraining_OtherFormatOnTheWay_StagesTheLargestBucket) {
   options_.wide_bytes = 0;
   options_.world_size = 2;
@@ -170,6 +202,29 @@ TEST_F(TrainingPlanTest, PlanTraining_SeveralFormats_HaveABufferEach) {
     largest = std::max(largest, bucket.format == DType::kF32 ? bucket.elements() : 0);
   }
   EXPECT_EQ((*Plan().Find("comm.staging"))->bytes, 2 * largest);
+}
+
+// What is said of each level that the job could name, on four ranks with `memory` bytes.
+void ExpectLevels(v1::JobSpec job, int64_t memory) {
+  const auto bytes = [&job](const ShardRow& row) {
+    const auto inputs = MakePlanInputs(job, 4, 1, true, 4, row.level);
+    return FormatBytes(PlanTraining((*inputs)->options)->arena_bytes());
+  };
+  for (const ShardRow& row : ShardRows()) {
+    const std::string name(row.name);
+    const std::string text = *DescribeSharding(job, 4, 1, 4, row.level);
+    EXPECT_EQ(text.find("parallel.shard: " + name + " (" + std::string(row.divides) +
+                        "): " + bytes(row) + " on each of 4 ranks; "),
+              0U)
+        << text;
+    for (const ShardRow& other : ShardRows()) {
+      const std::string its = " " + std::string(other.name) + " " + bytes(other);
+      EXPECT_EQ(text.find(its) != std::string::npos, &other != &row) << text;
+    }
+    job.mutable_parallel()->set_shard(name);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, memory, 4), row.level);
+    EXPECT_EQ(*ResolveShardLevel(job, 1, 1, memory, 4), kOff);
+  }
 }
 
 // What jobs of a preset need on a GPU, in MiB: of masters and optimizer state, whole and divided.
@@ -236,38 +291,36 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
     std::vector<FieldViolation> violations;
     Resolve(job, violations);
     ASSERT_TRUE(violations.empty()) << ViolationsToStatus(violations);
-    const auto state_mib = [&job](int shards) {
-      const auto inputs = MakePlanInputs(job, 4, 1, true, 4, shards);
+    const auto state_mib = [&job](ShardLevel shard) {
+      const auto inputs = MakePlanInputs(job, 4, 1, true, 4, shard);
       const MemoryPlan plan = *PlanTraining((*inputs)->options);
       return (plan.ClassBytes(BufferClass::kMasters) + plan.ClassBytes(BufferClass::kOptimizer)) >>
              20;
     };
-    EXPECT_EQ(state_mib(1), row.whole_mib) << row.preset << " " << row.recipe;
-    EXPECT_EQ(state_mib(4), row.sharded_mib) << row.preset << " " << row.recipe;
-    const auto bytes = [&job](int shards, int64_t micro_batch = 4) {
-      const auto inputs = MakePlanInputs(job, micro_batch, 1, true, 4, shards);
+    EXPECT_EQ(state_mib(kOff), row.whole_mib) << row.preset << " " << row.recipe;
+    EXPECT_EQ(state_mib(kOptimizer), row.sharded_mib) << row.preset << " " << row.recipe;
+    EXPECT_EQ(state_mib(kGradients), row.sharded_mib) << row.preset << " " << row.recipe;
+    const auto bytes = [&job](ShardLevel shard, int64_t micro_batch = 4) {
+      const auto inputs = MakePlanInputs(job, micro_batch, 1, true, 4, shard);
       return PlanTraining((*inputs)->options)->arena_bytes();
     };
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 1) << "fits whole";
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1) - 1, 4), 4);
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4), 4), 4);
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4) - 1, 4), 1) << "does not fit either way";
-    EXPECT_EQ(*ResolveShards(job, 1, 1, 1000, 4), 1);
-    EXPECT_EQ(*DescribeSharding(job, 1, 1, 4, 1), "");
-    EXPECT_NE(DescribeSharding(job, 4, 1, 4, 1)->find("shard_optimizer: on a rank would need"),
-              std::string::npos);
-    EXPECT_NE(DescribeSharding(job, 4, 1, 4, 4)->find("divided among 4 ranks"), std::string::npos);
-    job.mutable_parallel()->set_shard_optimizer("on");
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1), 4), 4);
-    EXPECT_EQ(*ResolveShards(job, 1, 1, bytes(1), 4), 1);
-    job.mutable_parallel()->set_shard_optimizer("off");
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(4), 4), 1);
-    // With the micro-batch open, sharding is for a run that fits at no size.
-    job.mutable_parallel()->set_shard_optimizer("auto");
+    EXPECT_LT(bytes(kGradients), bytes(kOptimizer));
+    EXPECT_LT(bytes(kOptimizer), bytes(kOff));
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOff), 4), kOff) << "fits whole";
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOff) - 1, 4), kOptimizer);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOptimizer), 4), kOptimizer);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOptimizer) - 1, 4), kGradients);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kGradients), 4), kGradients);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kGradients) - 1, 4), kOff) << "fits in no way";
+    EXPECT_EQ(*ResolveShardLevel(job, 1, 1, 1000, 4), kOff);
+    EXPECT_EQ(*DescribeSharding(job, 1, 1, 4, kOff), "");
+    ExpectLevels(job, bytes(kOptimizer));
+    // With the micro-batch open, dividing is for a run that fits at no size.
+    job.mutable_parallel()->set_shard("auto");
     job.mutable_batch()->set_micro_batch_size(0);
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1, 1), 0), 1);
-    EXPECT_EQ(*ResolveShards(job, 4, 1, bytes(1, 1) - 1, 0), 4);
-    EXPECT_GE(*ResolveMicroBatch(job, 4, 1, bytes(4), 4), 4);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOff, 1), 0), kOff);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOff, 1) - 1, 0), kOptimizer);
+    EXPECT_GE(*ResolveMicroBatch(job, 4, 1, bytes(kOptimizer), kOptimizer), 4);
   }
 }
 
@@ -316,7 +369,7 @@ double QuantisedBytes(const char* preset, const char* recipe, int batch, bool na
   std::vector<FieldViolation> violations;
   Resolve(job, violations);
   EXPECT_TRUE(violations.empty()) << ViolationsToStatus(violations);
-  const auto inputs = MakePlanInputs(job, batch, 1, true, 4, 1);
+  const auto inputs = MakePlanInputs(job, batch, 1, true, 4);
   return static_cast<double>(PlanTraining((*inputs)->options)->arena_bytes());
 }
 

@@ -80,8 +80,10 @@ bool ApplyPreset(v1::ModelSpec& model) {
 
 void Resolve(v1::JobSpec& job_spec, std::vector<FieldViolation>& violations) {
   Checker check(violations);
-  // First: the model's defaults depend on what the preset says, and the layers in BF16 on how many
-  // there are.
+  // Stored jobs of older versions come here too.
+  ModerniseValues(job_spec);
+  // Before the defaults: the model's depend on what the preset says, and the layers in BF16 on how
+  // many there are.
   const bool trains = Trains(job_spec);
   const bool preset_known = !trains || ApplyPreset(*job_spec.mutable_model());
   FillDefaults(job_spec);

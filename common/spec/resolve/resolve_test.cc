@@ -192,8 +192,8 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
   ExpectOnly("optimizer.groups.biases", "did you mean bias?", [](v1::JobSpec& job) {
     (*job.mutable_optimizer()->mutable_groups())["biases"].set_lr_scale(1);
   });
-  ExpectOnly("parallel.shard_optimizer", "one of auto, on, off",
-             [](v1::JobSpec& job) { job.mutable_parallel()->set_shard_optimizer("maybe"); });
+  ExpectOnly("parallel.shard", "one of auto, off, optimizer, gradients",
+             [](v1::JobSpec& job) { job.mutable_parallel()->set_shard("maybe"); });
 }
 
 TEST(ResolveTest, Ranges_AtAndBeyondTheEdges) {
@@ -289,13 +289,14 @@ TEST(ResolveTest, Parallel_SeveralGpus_BucketsAndShardingAreTaken) {
   v1::JobSpec job = ValidJob();
   job.mutable_resources()->set_device("cuda");
   job.mutable_resources()->set_workers(4);
-  job.mutable_parallel()->set_shard_optimizer("on");
+  job.mutable_parallel()->set_shard("on");  // of an older version
   EXPECT_EQ(Print(ResolveAll(job)), "");
+  EXPECT_EQ(job.parallel().shard(), "optimizer");
   EXPECT_EQ(job.parallel().bucket_mib(), 25);
   v1::JobSpec cpu = ValidJob();
   EXPECT_EQ(Print(ResolveAll(cpu)), "");
   EXPECT_FALSE(cpu.parallel().has_bucket_mib());
-  EXPECT_EQ(cpu.parallel().shard_optimizer(), "auto");
+  EXPECT_EQ(cpu.parallel().shard(), "auto");
   for (const int mib : {0, 4097}) {
     ExpectOnly("parallel.bucket_mib", "1..4096",
                [mib](v1::JobSpec& bad) { bad.mutable_parallel()->set_bucket_mib(mib); });

@@ -77,17 +77,18 @@ absl::Status CheckGang(const v1::JobSpec& spec, const Largest& largest, int rank
           : absl::StrCat(" when ", ranks, " of ", wanted,
                          " workers are left (resources.min_workers), where optimizer state is "
                          "divided among fewer");
-  HEARTH_ASSIGN_OR_RETURN(const int shards, spec::ResolveShards(spec, ranks, threads, memory,
-                                                                spec.batch().micro_batch_size()));
+  HEARTH_ASSIGN_OR_RETURN(
+      const spec::ShardLevel shard,
+      spec::ResolveShardLevel(spec, ranks, threads, memory, spec.batch().micro_batch_size()));
   const absl::StatusOr<int64_t> micro_batch =
-      spec::ResolveMicroBatch(spec, ranks, threads, memory, shards);
+      spec::ResolveMicroBatch(spec, ranks, threads, memory, shard);
   if (!micro_batch.ok()) {
     return of_fewer.empty() ? micro_batch.status()
                             : absl::Status(micro_batch.status().code(),
                                            absl::StrCat(micro_batch.status().message(), of_fewer));
   }
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<spec::PlanInputs> inputs,
-                          spec::MakePlanInputs(spec, *micro_batch, threads, true, ranks, shards));
+                          spec::MakePlanInputs(spec, *micro_batch, threads, true, ranks, shard));
   HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(inputs->options));
   if (memory_plan.arena_bytes() <= memory) {
     return absl::OkStatus();

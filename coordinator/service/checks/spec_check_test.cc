@@ -31,7 +31,7 @@ TEST(CheckMemory, FitsWithAllWorkersButNotWithTheFewest_IsRefusedAndSaysSo) {
   job.mutable_model()->set_vocab(256);
   job.mutable_batch()->clear_global_batch_tokens();
   job.mutable_batch()->set_micro_batch_size(1);
-  job.mutable_parallel()->set_shard_optimizer("on");
+  job.mutable_parallel()->set_shard("optimizer");
   job.mutable_resources()->set_workers(8);
   job.mutable_resources()->set_min_workers(8);
   std::vector<spec::FieldViolation> violations;

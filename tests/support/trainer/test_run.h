@@ -176,7 +176,7 @@ struct TestRank {
   }
 };
 
-// parallel.shard_optimizer says whether ranks share the optimizer's state.
+// parallel.shard says what ranks divide; nothing with auto.
 inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
                                           Collective& comm,
                                           int threads = 1) {
@@ -187,7 +187,7 @@ inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
   options.threads = threads;
   options.world_size = comm.world_size();
   options.rank = comm.rank();
-  options.shards = spec.parallel().shard_optimizer() == "on" ? comm.world_size() : 1;
+  options.shard = spec::AllowedShardLevels(spec.parallel(), comm.world_size()).front();
   auto engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   rank->engine = *std::move(engine);

@@ -129,6 +129,10 @@ class CallRecorder : public PassHook {
     calls.push_back(absl::StrCat("before ", moment));
     return absl::OkStatus();
   }
+  absl::Status BeforeBackward(const kernels::Exec& /*exec*/, int32_t moment) override {
+    calls.push_back(absl::StrCat("begin ", moment));
+    return absl::OkStatus();
+  }
   absl::Status AfterBackward(const kernels::Exec& /*exec*/, int32_t moment) override {
     calls.push_back(absl::StrCat("after ", moment));
     return absl::OkStatus();
@@ -148,9 +152,11 @@ TEST(PassHookTest, ForwardBackward_OfTwoLayers_CallsInOrderOfThePass) {
   Pass pass;
   pass.hook = &recorder;
   Loss(test, pass);
-  EXPECT_THAT(recorder.calls, testing::ElementsAre("before 0", "before 1", "before 2", "before 3",
-                                                   "before 4", "before 5", "after 5", "after 6",
-                                                   "after 7", "after 8", "after 9", "after 10"));
+  EXPECT_THAT(
+      recorder.calls,
+      testing::ElementsAre("before 0", "before 1", "before 2", "before 3", "before 4", "before 5",
+                           "begin 5", "after 5", "begin 6", "after 6", "begin 7", "after 7",
+                           "begin 8", "after 8", "begin 9", "after 9", "begin 10", "after 10"));
 }
 
 class RecomputeTest

@@ -4,7 +4,6 @@
 
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
-#include "kernels/round/round.h"
 #include "worker/trainer/model/blocks/block_maker.h"
 #include "worker/trainer/model/residual_dropout.h"
 
@@ -31,6 +30,26 @@ Model::Model(const ModelContext& context, const ObjectiveDef& objective)
   BindEmbedding();
   BindLayers();
   BindHead();
+  if (context_.plan.training) {
+    BindGradients();
+  }
+}
+
+void Model::BindGradients() {
+  const ParameterStore& p = *context_.parameters;
+  gradients_.resize(static_cast<size_t>(time_.Update()));
+  for (int i = 0; i < p.size(); ++i) {
+    const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
+    // An embedding that is the output projection too is complete with the embedding's part.
+    MomentGradients& at = gradients_[static_cast<size_t>(time_.Backward(parameter.block))];
+    if (!parameter.roles.fprop_w || parameter.is_bias) {
+      at.zeroed.push_back(p.gradient(i));
+    }
+    const DType to = context_.numerics.Gradient(parameter.gradient);
+    if (to != p.gradient(i).dtype) {
+      at.rounded.push_back({p.gradient(i), p.gradient(i), to});
+    }
+  }
 }
 
 void Model::BindLayers() {
@@ -103,19 +122,6 @@ void Model::BindHead() {
   }
 }
 
-absl::Status Model::ZeroGradients(const kernels::Exec& exec) const {
-  const ParameterStore& p = *context_.parameters;
-  for (int i = 0; i < p.size(); ++i) {
-    const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
-    // Gradients of products' weights are overwritten by the first micro-batch (beta 0); all others
-    // are added to.
-    if (!parameter.roles.fprop_w || parameter.is_bias) {
-      HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, p.gradient(i).data, p.gradient(i).bytes()));
-    }
-  }
-  return absl::OkStatus();
-}
-
 kernels::LinearCrossEntropyArgs Model::HeadArgs(const Pass& pass,
                                                 double* loss,
                                                 double* weight) const {
@@ -170,7 +176,28 @@ absl::Status Model::Before(const kernels::Exec& exec, const Pass& pass, int32_t 
   return pass.hook == nullptr ? absl::OkStatus() : pass.hook->BeforeForward(exec, moment);
 }
 
-absl::Status Model::After(const kernels::Exec& exec, const Pass& pass, int32_t moment) {
+absl::Status Model::BeforeBackward(const kernels::Exec& exec,
+                                   const Pass& pass,
+                                   int32_t moment) const {
+  if (pass.hook != nullptr) {
+    HEARTH_RETURN_IF_ERROR(pass.hook->BeforeBackward(exec, moment));
+  }
+  if (pass.accumulate) {
+    return absl::OkStatus();
+  }
+  // Gradients of products' weights are overwritten (beta 0); all others are added to.
+  for (const TensorView& gradient : gradients_[static_cast<size_t>(moment)].zeroed) {
+    HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, gradient.data, gradient.bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::AfterBackward(const kernels::Exec& exec,
+                                  const Pass& pass,
+                                  int32_t moment) const {
+  for (const kernels::RoundToArgs& round : gradients_[static_cast<size_t>(moment)].rounded) {
+    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
+  }
   return pass.hook == nullptr ? absl::OkStatus() : pass.hook->AfterBackward(exec, moment);
 }
 
@@ -194,15 +221,14 @@ absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
 absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
   HEARTH_RETURN_IF_ERROR(final_norm_->Backward(exec, pass, d_normed_, d_stream_, false,
                                                layers_.back().blocks.back()->OutputGradient()));
-  HEARTH_RETURN_IF_ERROR(After(exec, pass, time_.Head()));
+  HEARTH_RETURN_IF_ERROR(AfterBackward(exec, pass, time_.Head()));
   for (size_t l = layers_.size(); l-- > 0;) {
     HEARTH_RETURN_IF_ERROR(BackwardLayer(
         exec, pass, layers_[l], l == 0 ? nullptr : layers_[l - 1].blocks.back()->OutputGradient()));
   }
+  HEARTH_RETURN_IF_ERROR(BeforeBackward(exec, pass, time_.EmbeddingBackward()));
   HEARTH_RETURN_IF_ERROR(BackwardEmbedding(exec, pass));
-  // After the embedding, whose table gets its last part only then.
-  HEARTH_RETURN_IF_ERROR(RoundGradients(exec));
-  return After(exec, pass, time_.EmbeddingBackward());
+  return AfterBackward(exec, pass, time_.EmbeddingBackward());
 }
 
 absl::Status Model::BackwardLayer(const kernels::Exec& exec,
@@ -218,9 +244,11 @@ absl::Status Model::BackwardLayer(const kernels::Exec& exec,
     HEARTH_RETURN_IF_ERROR(block->Restore(exec, again, stream));
   }
   for (size_t b = layer.blocks.size(); b-- > 0;) {
+    const int32_t moment = time_.Backward(layer.number(b));
     const Operand* next = b == 0 ? before : layer.blocks[b - 1]->OutputGradient();
+    HEARTH_RETURN_IF_ERROR(BeforeBackward(exec, pass, moment));
     HEARTH_RETURN_IF_ERROR(layer.blocks[b]->Backward(exec, pass, d_stream_, next));
-    HEARTH_RETURN_IF_ERROR(After(exec, pass, time_.Backward(layer.number(b))));
+    HEARTH_RETURN_IF_ERROR(AfterBackward(exec, pass, moment));
   }
   return absl::OkStatus();
 }
@@ -231,30 +259,15 @@ absl::Status Model::BackwardEmbedding(const kernels::Exec& exec, const Pass& pas
   return kernels::EmbeddingBackward(exec, embedding_backward_);
 }
 
-absl::Status Model::RoundGradients(const kernels::Exec& exec) const {
-  const ParameterStore& p = *context_.parameters;
-  for (size_t g = 0; g < p.flat_gradients().size(); ++g) {
-    kernels::RoundToArgs round;
-    round.x = round.y = p.flat_gradients()[g];
-    round.to = context_.numerics.Gradient(p.gradient_groups()[g].format);
-    if (round.to != round.x.dtype) {
-      HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Model::ForwardBackward(
     const kernels::Exec& exec, const Pass& pass, double d_loss, double* loss, double* weight) {
-  if (!pass.accumulate) {
-    HEARTH_RETURN_IF_ERROR(ZeroGradients(exec));
-  }
   if (pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
   kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_loss = d_loss;
+  HEARTH_RETURN_IF_ERROR(BeforeBackward(exec, pass, time_.Head()));
   HEARTH_RETURN_IF_ERROR(objective_.head(exec, head));
   return Backward(exec, pass);
 }

@@ -11,6 +11,7 @@
 #include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
+#include "kernels/round/round.h"
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/model/norm_layer.h"
 #include "worker/trainer/model/sub_block.h"
@@ -85,8 +86,16 @@ class Model {
     int number(size_t b) const { return first + static_cast<int>(b); }
   };
 
+  // What is done to gradients at one moment of backward.
+  struct MomentGradients {
+    std::vector<kernels::TensorView> zeroed;    // before; the others are overwritten
+    std::vector<kernels::RoundToArgs> rounded;  // after: ops have accumulated them in wide storage
+  };
+
   static absl::Status Before(const kernels::Exec& exec, const Pass& pass, int32_t moment);
-  static absl::Status After(const kernels::Exec& exec, const Pass& pass, int32_t moment);
+  absl::Status BeforeBackward(const kernels::Exec& exec, const Pass& pass, int32_t moment) const;
+  absl::Status AfterBackward(const kernels::Exec& exec, const Pass& pass, int32_t moment) const;
+  void BindGradients();
   void BindEmbedding();
   void BindLayers();
   void BindHead();
@@ -98,12 +107,8 @@ class Model {
                              const Pass& pass,
                              const Layer& layer,
                              const Operand* before);
-  // Gradients that the first micro-batch does not overwrite.
-  absl::Status ZeroGradients(const kernels::Exec& exec) const;
   kernels::LinearCrossEntropyArgs HeadArgs(const Pass& pass, double* loss, double* weight) const;
   absl::Status BackwardEmbedding(const kernels::Exec& exec, const Pass& pass);
-  // Gradients that ops accumulate in wide storage, rounded to the format gradients have.
-  absl::Status RoundGradients(const kernels::Exec& exec) const;
 
   ModelContext context_;
   const spec::StepTimeline time_;
@@ -113,6 +118,7 @@ class Model {
   kernels::EmbeddingBackwardArgs embedding_backward_;
   kernels::DropoutArgs embedding_dropout_;
   std::vector<Layer> layers_;
+  std::vector<MomentGradients> gradients_;  // by moment; none without training
   std::unique_ptr<NormLayer> final_norm_;
   Operand head_x_;
   kernels::LinearCrossEntropyArgs head_;

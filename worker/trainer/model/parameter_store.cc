@@ -56,25 +56,28 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
                                const Numerics& numerics,
                                bool training,
                                const StoreShards& shards)
-    : table_(table), numerics_(numerics), shards_(shards.shards) {
+    : table_(table), numerics_(numerics), rank_(shards.rank), shards_(shards.shards) {
   const std::vector<int64_t> offsets = spec::TensorOffsets(table, shards_);
   const int64_t own = offsets.back() / shards_;
   flat_weights_ = arena.Floats(arena.ids().store.parameters);
   weights_ = Cut(flat_weights_, table, offsets);
+  if (sharded()) {
+    buckets_ = shards.buckets;
+  }
   if (training) {
     BindGradients(arena, offsets);
   }
   // With one shard, a single bucket over everything makes each piece a whole tensor.
   const std::vector<spec::GradientBucket> all = {{0, offsets.back(), 0}};
-  const std::vector<spec::ShardPiece> places = spec::ShardPieces(
-      table, offsets, sharded() ? shards.buckets : all, sharded() ? shards.rank : 0, shards_);
+  const std::vector<spec::ShardPiece> places =
+      spec::ShardPieces(table, offsets, sharded() ? buckets_ : all, sharded() ? rank_ : 0, shards_);
   for (const spec::ShardPiece& place : places) {
     StorePiece& piece = pieces_.emplace_back();
     piece.place = place;
     piece.weight = Slice(flat_weights_, place.offset, place.elements);
     piece.master = piece.weight;
     if (training) {
-      piece.gradient = GradientRange(place.offset, place.elements);
+      piece.gradient = PieceGradient(place);
     }
   }
   if (training) {
@@ -100,22 +103,74 @@ void ParameterStore::BindMasters(const Arena& arena,
 
 void ParameterStore::BindGradients(const Arena& arena, const std::vector<int64_t>& offsets) {
   groups_ = spec::GradientGroups(table_, offsets);
-  for (const spec::BufferId id : arena.ids().store.gradients) {
-    flat_gradients_.push_back(arena.Floats(id));
+  const spec::StoreBuffers& ids = arena.ids().store;
+  for (const spec::BufferId id : ids.gradient_slots) {
+    slots_.push_back(arena.Floats(id));
+  }
+  divided_ = !slots_.empty();
+  for (const spec::BufferId id : ids.gradients) {
+    (divided_ ? sums_ : flat_gradients_).push_back(arena.Floats(id));
   }
   for (size_t i = 0; i < table_.size(); ++i) {
     gradients_.push_back(Shaped(GradientRange(offsets[i], table_[i].elements()), table_[i]));
   }
+  for (const spec::GradientBucket& bucket : buckets_) {
+    owned_gradients_.push_back(OwnedGradients(bucket));
+  }
+  if (!sharded()) {
+    owned_gradients_ = flat_gradients_;
+  }
 }
 
 TensorView ParameterStore::GradientRange(int64_t begin, int64_t elements) const {
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (const spec::GradientBucket& bucket : buckets_) {
+    if (divided_ && bucket.begin <= begin && begin + elements <= bucket.end) {
+      return Slice(slots_[static_cast<size_t>(bucket.slot)], begin - bucket.begin, elements);
+    }
+  }
+  for (size_t g = 0; !divided_ && g < groups_.size(); ++g) {
     if (groups_[g].begin <= begin && begin + elements <= groups_[g].end) {
       return Slice(flat_gradients_[g], begin - groups_[g].begin, elements);
     }
   }
-  HEARTH_CHECK(false, "a range of gradients lies in one group");
+  HEARTH_CHECK(false, "a range of gradients lies in one group or bucket");
   return {};
+}
+
+TensorView ParameterStore::OwnedGradients(const spec::GradientBucket& bucket) const {
+  // Buckets are padded so that this divides them.
+  const int64_t part = bucket.elements() / shards_;
+  if (!divided_) {
+    return Slice(GradientRange(bucket.begin, bucket.elements()), rank_ * part, part);
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].begin <= bucket.begin && bucket.end <= groups_[g].end) {
+      return Slice(sums_[g], (bucket.begin - groups_[g].begin) / shards_, part);
+    }
+  }
+  HEARTH_CHECK(false, "a bucket lies in one group");
+  return {};
+}
+
+int ParameterStore::WholeGroup(int i) const {
+  const int64_t offset = spec::TensorOffsets(table_, shards_)[static_cast<size_t>(i)];
+  for (size_t b = 0; divided_ && b < buckets_.size(); ++b) {
+    if (buckets_[b].begin <= offset && offset < buckets_[b].end) {
+      return static_cast<int>(b);
+    }
+  }
+  return 0;
+}
+
+TensorView ParameterStore::PieceGradient(const spec::ShardPiece& place) const {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const int64_t part = buckets_[b].elements() / shards_;
+    const int64_t begin = buckets_[b].begin + rank_ * part;
+    if (begin <= place.offset && place.offset < begin + part) {
+      return Slice(owned_gradients_[b], place.offset - begin, place.elements);
+    }
+  }
+  return GradientRange(place.offset, place.elements);
 }
 
 void ParameterStore::CutStates(const Arena& arena, const std::vector<spec::StateBuffer>& buffers) {

@@ -15,11 +15,12 @@
 
 namespace hearth::trainer {
 
-// How masters and optimizer state are divided among ranks; as the plan of the arena has it.
+// How ranks divide what belongs to parameters; as the plan of the arena has it.
 struct StoreShards {
   int rank = 0;
   int shards = 1;
-  std::vector<spec::GradientBucket> buckets;  // of more than one shard
+  // None for one shard. With slots: gradients are divided too.
+  std::vector<spec::GradientBucket> buckets;
 };
 
 // What this rank updates of one tensor, flat. `states` as Parameter::states, each with the elements
@@ -33,8 +34,10 @@ struct StorePiece {
   std::vector<kernels::TensorView> states;
 };
 
-// Weights and gradients are whole on every rank; with several shards a rank has masters and
-// optimizer state only of its pieces.
+// Weights are whole on every rank; with several shards a rank has masters and optimizer state only
+// of its pieces, and with divided gradients the sums of those alone. gradient(i) is then where
+// backward makes it, in memory that its bucket shares with others: whoever lets backward begin a
+// bucket says when that memory is free (GradientExchange).
 //
 // Owns nothing: arena and table outlive it. On a GPU each buffer has its own format. On the CPU
 // only optimizer state has one; the others are of the storage type, and narrower formats are values
@@ -63,15 +66,23 @@ class ParameterStore {
   }
   // Whether any parameter has no master but its narrow weight.
   bool some_weights_are_masters() const;
+  // Parameters of one group have their whole gradients in memory together: all are in group 0, or
+  // with divided gradients in that of their bucket's number.
+  int WholeGroup(int i) const;
   // What this rank updates, in the order of the table; of one shard every tensor whole.
   const std::vector<StorePiece>& pieces() const { return pieces_; }
 
   // All gradients, a tensor for each of spec::GradientGroups, alignment gaps (zeros) included; none
-  // without training.
+  // without training, nor where they are divided.
   const std::vector<kernels::TensorView>& flat_gradients() const { return flat_gradients_; }
   const std::vector<spec::GradientGroup>& gradient_groups() const { return groups_; }
-  // The gradients of elements [begin, begin + elements) of flat_weights(), which lie in one group.
+  bool gradients_divided() const { return divided_; }
+  // The gradients of elements [begin, begin + elements) of flat_weights(), which lie in one group,
+  // and with several shards in one bucket; as backward makes them.
   kernels::TensorView GradientRange(int64_t begin, int64_t elements) const;
+  // The sums that this rank updates with, gaps (zeros) included: a view for each bucket; of one
+  // shard flat_gradients().
+  const std::vector<kernels::TensorView>& owned_gradients() const { return owned_gradients_; }
   const kernels::TensorView& flat_weights() const { return flat_weights_; }
   const std::vector<kernels::TensorView>& gradients() const { return gradients_; }
 
@@ -104,11 +115,17 @@ class ParameterStore {
  private:
   void BindMasters(const Arena& arena, const std::vector<spec::MasterBuffer>& buffers);
   void BindGradients(const Arena& arena, const std::vector<int64_t>& offsets);
+  // What this rank owns of the gradients of `bucket`.
+  kernels::TensorView OwnedGradients(const spec::GradientBucket& bucket) const;
+  kernels::TensorView PieceGradient(const spec::ShardPiece& place) const;
   void CutStates(const Arena& arena, const std::vector<spec::StateBuffer>& buffers);
 
   const std::vector<spec::Parameter>& table_;
   Numerics numerics_;
+  int rank_ = 0;
   int shards_ = 1;
+  bool divided_ = false;                       // the gradients
+  std::vector<spec::GradientBucket> buckets_;  // of more than one shard
   std::vector<kernels::TensorView> weights_;
   std::vector<kernels::TensorView> masters_;  // of one shard
   std::vector<kernels::TensorView> gradients_;
@@ -116,6 +133,9 @@ class ParameterStore {
   kernels::TensorView flat_weights_;
   std::vector<spec::GradientGroup> groups_;
   std::vector<kernels::TensorView> flat_gradients_;  // by group
+  std::vector<kernels::TensorView> sums_;            // by group, if divided: this rank's part
+  std::vector<kernels::TensorView> slots_;           // if divided
+  std::vector<kernels::TensorView> owned_gradients_;
 };
 
 }  // namespace hearth::trainer

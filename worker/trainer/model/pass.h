@@ -17,7 +17,11 @@ class PassHook {
   virtual ~PassHook() = default;
   // The launches that follow read the weights of the part at `moment` of the forward pass.
   virtual absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) = 0;
-  // The gradients of the part at `moment` of the backward pass are launched and complete.
+  // The launches that follow write gradients of the part at `moment` of the backward pass; those
+  // that are not overwritten are zeroed first, unless the pass accumulates.
+  virtual absl::Status BeforeBackward(const kernels::Exec& exec, int32_t moment) = 0;
+  // The gradients of the part at `moment` of the backward pass are launched and complete, in the
+  // format that they have.
   virtual absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) = 0;
 };
 
@@ -27,8 +31,9 @@ struct Pass {
   uint32_t step = 0;
   uint32_t micro_batch = 0;  // global index within the step
   bool dropout = false;      // training only
-  // Add to the gradients. False: the step's first micro-batch; weight gradients of linear layers
-  // are overwritten, the others were set to zero before.
+  // Add to the gradients. False: weight gradients of linear layers are overwritten, the others set
+  // to zero before. So it is for a step's first micro-batch, and for all where gradients are
+  // divided: the sums are then kept elsewhere.
   bool accumulate = true;
   // What linear layers run in.
   spec::StepFormat format = {};

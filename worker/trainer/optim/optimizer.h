@@ -18,16 +18,17 @@
 namespace hearth::trainer {
 
 // How ranks that divide masters and state hand each other whole gradients, for an optimizer that
-// works on whole tensors. All ranks make the same calls in the same order.
+// works on whole tensors: group by group (ParameterStore::WholeGroup), one between its two calls at
+// a time. All ranks make the same calls in the same order.
 class WholeGradients {
  public:
   virtual ~WholeGradients() = default;
-  // Each rank's pieces of the gradients that Optimizer::NeedsWhole names go to all. Done when the
-  // stream of `exec` gets there.
-  virtual absl::Status Gather(const kernels::Exec& exec) = 0;
-  // Back: each rank's pieces become the sum over the ranks of what they hold there. Other gradients
-  // in the same buckets hold anything afterwards.
-  virtual absl::Status SumPieces(const kernels::Exec& exec) = 0;
+  // Each rank's pieces of the group's gradients that Optimizer::NeedsWhole names go to all, into
+  // ParameterStore::gradient. Done when the stream of `exec` gets there.
+  virtual absl::Status Gather(const kernels::Exec& exec, int group) = 0;
+  // Back: each rank's pieces become the sum over the ranks of what gradient() holds there. Other
+  // gradients in the same buckets hold anything afterwards.
+  virtual absl::Status SumPieces(const kernels::Exec& exec, int group) = 0;
 };
 
 // inputs, grad_scale and skip are in the memory of the tensors' device.

@@ -25,14 +25,14 @@ v1::ExitReason BlameForMemory(const AgreementParts& parts, const absl::Status& s
 // a GPU that nobody else uses either.
 absl::Status MarkIfTooSmall(const AgreementParts& parts,
                             const v1::JobSpec& form,
-                            int32_t shards,
+                            spec::ShardLevel shard,
                             const absl::Status& status) {
   if (BlameForMemory(parts, status) != v1::EXIT_REASON_DEVICE) {
     return status;
   }
   const absl::Status of_whole =
       spec::ResolveMicroBatch(form, parts.task->world_size(), parts.task->threads(),
-                              parts.whole_bytes, shards)
+                              parts.whole_bytes, shard)
           .status();
   return absl::IsResourceExhausted(of_whole) ? DeviceTooSmallError(std::string(of_whole.message()))
                                              : status;
@@ -40,24 +40,25 @@ absl::Status MarkIfTooSmall(const AgreementParts& parts,
 
 }  // namespace
 
-absl::StatusOr<int32_t> AgreeOnShards(const AgreementParts& parts, v1::ExitReason& blame) {
+absl::StatusOr<spec::ShardLevel> AgreeOnShardLevel(const AgreementParts& parts,
+                                                   v1::ExitReason& blame) {
   blame = v1::EXIT_REASON_BAD_SPEC;
-  int32_t shards = 1;
+  int32_t highest = 0;
   for (const v1::JobSpec& form : parts.forms) {
     HEARTH_ASSIGN_OR_RETURN(
-        const int of_form,
-        spec::ResolveShards(form, parts.task->world_size(), parts.task->threads(), parts.plan_bytes,
-                            form.batch().micro_batch_size()));
-    shards = std::max(shards, of_form);
+        const spec::ShardLevel of_form,
+        spec::ResolveShardLevel(form, parts.task->world_size(), parts.task->threads(),
+                                parts.plan_bytes, form.batch().micro_batch_size()));
+    highest = std::max(highest, static_cast<int32_t>(of_form));
   }
   blame = v1::EXIT_REASON_COMM;
-  // The rank with the least memory decides: divided further, the state fits everywhere.
-  HEARTH_RETURN_IF_ERROR(parts.comm->AllReduceMax(absl::MakeSpan(&shards, 1)));
-  return shards;
+  // The rank with the least memory decides: with more divided the job fits everywhere.
+  HEARTH_RETURN_IF_ERROR(parts.comm->AllReduceMax(absl::MakeSpan(&highest, 1)));
+  return static_cast<spec::ShardLevel>(highest);
 }
 
 absl::StatusOr<int64_t> AgreeOnMicroBatch(const AgreementParts& parts,
-                                          int32_t shards,
+                                          spec::ShardLevel shard,
                                           v1::ExitReason& blame) {
   blame = v1::EXIT_REASON_BAD_SPEC;
   const v1::BatchSpec& batch = parts.forms.front().batch();
@@ -75,10 +76,10 @@ absl::StatusOr<int64_t> AgreeOnMicroBatch(const AgreementParts& parts,
       break;
     }
     const absl::StatusOr<int64_t> of_form = spec::ResolveMicroBatch(
-        form, parts.task->world_size(), parts.task->threads(), parts.plan_bytes, shards);
+        form, parts.task->world_size(), parts.task->threads(), parts.plan_bytes, shard);
     if (!of_form.ok()) {
       blame = BlameForMemory(parts, of_form.status());
-      return MarkIfTooSmall(parts, form, shards, of_form.status());
+      return MarkIfTooSmall(parts, form, shard, of_form.status());
     }
     micro_batch = micro_batch == 0 ? *of_form : std::min(micro_batch, *of_form);
   }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/spec/plan/batch.h"
+#include "common/spec/plan/shard_levels.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/trainer.pb.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
@@ -28,18 +29,22 @@ struct AgreementParts {
 
 // What the ranks agreed on.
 struct Agreed {
-  int32_t shards = 1;       // among which masters and optimizer state are divided
-  int64_t micro_batch = 0;  // sequences
+  spec::ShardLevel shard = spec::ShardLevel::kOff;  // what the ranks divide
+  int64_t micro_batch = 0;                          // sequences
   spec::BatchPlan batch;
+
+  // Among which masters and optimizer state are divided.
+  int shards() const { return spec::ShardsOf(shard, static_cast<int>(batch.world_size)); }
 };
 
-// Among how many ranks masters and optimizer state are divided: as many as any rank, in any form of
-// the job, needs. `blame` is set to who is to blame for an error.
-absl::StatusOr<int32_t> AgreeOnShards(const AgreementParts& parts, v1::ExitReason& blame);
+// What the ranks divide: as much as any rank, in any form of the job, needs. `blame` is set to who
+// is to blame for an error.
+absl::StatusOr<spec::ShardLevel> AgreeOnShardLevel(const AgreementParts& parts,
+                                                   v1::ExitReason& blame);
 
 // The micro-batch size that all ranks have memory for, in every form of the job.
 absl::StatusOr<int64_t> AgreeOnMicroBatch(const AgreementParts& parts,
-                                          int32_t shards,
+                                          spec::ShardLevel shard,
                                           v1::ExitReason& blame);
 
 // Whether all ranks have the same value: kDataLoss "<what>: 3 and 5" if not. Errors: the

@@ -43,16 +43,18 @@ TEST(CheckSameTest, DifferentValues_AreNamedByAllRanks) {
   }
 }
 
+constexpr spec::ShardLevel kOff = spec::ShardLevel::kOff;
+
 class AgreementTest : public testing::Test {
  protected:
   AgreementTest() : spec_(SmallJob(data_.path())) {
     spec_.mutable_batch()->clear_micro_batch_size();  // auto
     spec_.mutable_resources()->set_workers(kRanks);
-    spec_.mutable_parallel()->set_shard_optimizer("auto");
+    spec_.mutable_parallel()->set_shard("auto");
   }
 
-  int64_t ArenaBytes(int64_t micro_batch, int shards) const {
-    const auto inputs = spec::MakePlanInputs(spec_, micro_batch, 1, true, kRanks, shards);
+  int64_t ArenaBytes(int64_t micro_batch, spec::ShardLevel shard) const {
+    const auto inputs = spec::MakePlanInputs(spec_, micro_batch, 1, true, kRanks, shard);
     return spec::PlanTraining((*inputs)->options)->arena_bytes();
   }
   // With so much memory on each rank, from the checkpoint if there is one.
@@ -73,7 +75,7 @@ class AgreementTest : public testing::Test {
       Outcome outcome;
       const auto agreed = function(parts, outcome.blame);
       outcome.status = agreed.status();
-      outcome.value = agreed.ok() ? *agreed : 0;
+      outcome.value = agreed.ok() ? static_cast<int64_t>(*agreed) : 0;
       return outcome;
     });
   }
@@ -82,7 +84,7 @@ class AgreementTest : public testing::Test {
                      const LoadedCheckpoint* resumed = nullptr) const {
     const auto outcomes =
         Agree(bytes, resumed, [](const AgreementParts& parts, v1::ExitReason& blame) {
-          return AgreeOnMicroBatch(parts, 1, blame);
+          return AgreeOnMicroBatch(parts, kOff, blame);
         });
     EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status;
     EXPECT_EQ(outcomes[0].value, outcomes[1].value);
@@ -98,7 +100,7 @@ class AgreementTest : public testing::Test {
 // The global batch of 8 sequences is 4 a rank.
 TEST_F(AgreementTest, MicroBatch_IsTheLargestThatAllRanksHaveMemoryFor) {
   EXPECT_EQ(MicroBatch({kAmple, kAmple}), 4);
-  const int64_t small = ArenaBytes(4, 1) - 1;
+  const int64_t small = ArenaBytes(4, kOff) - 1;
   EXPECT_EQ(MicroBatch({kAmple, small}), 2);
   EXPECT_EQ(MicroBatch({small, kAmple}), 2);
 }
@@ -117,19 +119,22 @@ TEST_F(AgreementTest, MicroBatch_OfAResumedRun_IsThatOfItsCheckpoint) {
       << "an open global batch follows from the micro-batch";
 }
 
-TEST_F(AgreementTest, Shards_AreWhatTheRankWithTheLeastMemoryNeeds) {
+TEST_F(AgreementTest, ShardLevel_IsWhatTheRankWithTheLeastMemoryNeeds) {
   spec_.mutable_batch()->set_micro_batch_size(1);
-  const int64_t whole = ArenaBytes(1, 1);
-  ASSERT_LT(ArenaBytes(1, kRanks), whole);
-  const auto shards = [this](std::array<int64_t, kRanks> bytes) {
-    const auto outcomes = Agree(bytes, nullptr, AgreeOnShards);
+  const int64_t whole = ArenaBytes(1, kOff);
+  const int64_t optimizer = ArenaBytes(1, spec::ShardLevel::kOptimizer);
+  ASSERT_LT(optimizer, whole);
+  ASSERT_LT(ArenaBytes(1, spec::ShardLevel::kGradients), optimizer);
+  const auto level = [this](std::array<int64_t, kRanks> bytes) {
+    const auto outcomes = Agree(bytes, nullptr, AgreeOnShardLevel);
     EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status;
     EXPECT_EQ(outcomes[0].value, outcomes[1].value);
-    return outcomes[0].value;
+    return static_cast<spec::ShardLevel>(outcomes[0].value);
   };
-  EXPECT_EQ(shards({whole, whole}), 1);
-  EXPECT_EQ(shards({whole, whole - 1}), kRanks);
-  EXPECT_EQ(shards({whole - 1, whole}), kRanks);
+  EXPECT_EQ(level({whole, whole}), kOff);
+  EXPECT_EQ(level({whole, whole - 1}), spec::ShardLevel::kOptimizer);
+  EXPECT_EQ(level({whole - 1, whole}), spec::ShardLevel::kOptimizer);
+  EXPECT_EQ(level({optimizer - 1, whole}), spec::ShardLevel::kGradients);
 }
 
 TEST_F(AgreementTest, AJobThatFitsNoRank_IsBlamedOnTheSpecOrOnTheGpuOfThisStart) {
@@ -137,7 +142,7 @@ TEST_F(AgreementTest, AJobThatFitsNoRank_IsBlamedOnTheSpecOrOnTheGpuOfThisStart)
        {std::pair("cpu", v1::EXIT_REASON_BAD_SPEC), std::pair("cuda:0", v1::EXIT_REASON_DEVICE)}) {
     device_ = device;
     const auto outcomes = Agree({1, 1}, nullptr, [](const auto& parts, v1::ExitReason& blamed) {
-      return AgreeOnMicroBatch(parts, 1, blamed);
+      return AgreeOnMicroBatch(parts, kOff, blamed);
     });
     for (const Outcome& outcome : outcomes) {
       EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;

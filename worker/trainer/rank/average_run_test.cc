@@ -126,8 +126,8 @@ TEST(AverageRunTest, DividedOptimizer_HasTheSameAverageInParts) {
   spec.mutable_model()->set_vocab(131);  // padded
   LocalKeyValueStore store;
   std::vector<std::string> folders;
-  for (const char* const divided : {"off", "on"}) {
-    spec.mutable_parallel()->set_shard_optimizer(divided);
+  for (const char* const divided : {"off", "optimizer"}) {
+    spec.mutable_parallel()->set_shard(divided);
     const std::string root = dir.path() + "/" + divided;
     LocalKeyValueStore keys;
     FakeLink leader(MakeTask(spec, root, 0, 2), keys);
@@ -199,7 +199,8 @@ TEST(AverageRunTest, Plan_HasExactlyOneMoreFp32TensorOfEveryParameter) {
     for (const bool average : {false, true}) {
       v1::JobSpec spec = AverageJob(dir);
       spec.mutable_train()->set_ema(average ? kDecay : 0);
-      const auto plan = *spec::MakePlanInputs(spec, 1, 1, /*training=*/true, shards, shards);
+      const auto plan = *spec::MakePlanInputs(spec, 1, 1, /*training=*/true, shards,
+                                              spec::ShardLevel::kOptimizer);
       bytes[average] = spec::PlanTraining(plan->options)->arena_bytes();
       owned = spec::TensorOffsets(plan->table, shards).back() / shards;
     }

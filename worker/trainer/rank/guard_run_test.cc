@@ -292,10 +292,10 @@ TEST_P(GuardRunTest, TwoRanks_DecideAlikeShardedOrNot) {
   const auto solo = Run(Job(), faults);
   ASSERT_EQ(solo->exits[0].reason(), v1::EXIT_REASON_FINISHED) << solo->exits[0].message();
   const std::string own = GetParam();
-  for (const char* shard : {"off", "on"}) {
+  for (const char* shard : {"off", "optimizer", "gradients"}) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = Job();
-    spec.mutable_parallel()->set_shard_optimizer(shard);
+    spec.mutable_parallel()->set_shard(shard);
     const auto leader = FinishTwo(spec, faults);
     EXPECT_THAT(Decisions(*leader),
                 ElementsAre("12 redo " + own + ">bf16", "22 redo " + own + ">bf16"));
@@ -463,10 +463,10 @@ TEST_P(Fp8FallbackTest, TwoRanks_ShardedOrNot_GoOnAsOne) {
   const std::string faults = "trainer.nan_gradient=error@6";
   const auto solo = Run(BlockJob(), faults);
   std::vector<double> whole;
-  for (const char* shard : {"off", "on"}) {
+  for (const char* shard : {"off", "optimizer"}) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = BlockJob();
-    spec.mutable_parallel()->set_shard_optimizer(shard);
+    spec.mutable_parallel()->set_shard(shard);
     const auto leader = FinishTwo(spec, faults);
     EXPECT_THAT(Decisions(*leader), ElementsAre(std::string("6 redo ") + GetParam() + ">fp8"));
     EXPECT_EQ(leader->steps[5].recipe(), "fp8");

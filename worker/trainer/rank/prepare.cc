@@ -43,7 +43,7 @@ absl::Status RankRun::Prepare() {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.before_rendezvous"));
   HEARTH_RETURN_IF_ERROR(meeting_.Meet());
   HEARTH_RETURN_IF_ERROR(Agree());
-  // After Agree: the runs of a trial take the batch and the shards of the job itself.
+  // After Agree: the runs of a trial take the batch of the job itself and divide as much.
   HEARTH_ASSIGN_OR_RETURN(left_, trial_.Choose());
   if (left_.has_value()) {
     return absl::OkStatus();
@@ -122,14 +122,14 @@ absl::Status RankRun::Agree() {
   parts.task = &rank_.task;
   parts.comm = &meeting_.comm();
   parts.resumed = resumed_.has_value() ? &*resumed_ : nullptr;
-  // Shards first: how much memory a micro-batch leaves depends on how far the state is divided.
+  // The level first: how much memory a micro-batch leaves depends on what is divided.
   rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   HEARTH_ASSIGN_OR_RETURN(parts.plan_bytes, PlanBytes());
   HEARTH_ASSIGN_OR_RETURN(parts.whole_bytes,
                           WholeMemoryBytes(rank_.cuda.get(), rank_.task.world_size()));
-  HEARTH_ASSIGN_OR_RETURN(rank_.agreed.shards, AgreeOnShards(parts, rank_.blame));
+  HEARTH_ASSIGN_OR_RETURN(rank_.agreed.shard, AgreeOnShardLevel(parts, rank_.blame));
   HEARTH_ASSIGN_OR_RETURN(rank_.agreed.micro_batch,
-                          AgreeOnMicroBatch(parts, rank_.agreed.shards, rank_.blame));
+                          AgreeOnMicroBatch(parts, rank_.agreed.shard, rank_.blame));
   rank_.blame = v1::EXIT_REASON_BAD_SPEC;
   HEARTH_ASSIGN_OR_RETURN(
       rank_.agreed.batch,

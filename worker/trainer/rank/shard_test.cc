@@ -37,17 +37,20 @@ v1::JobSpec ShardedJob(const std::string& dir, std::string_view recipe, int rank
   v1::JobSpec spec = SmallJob(dir, "qwen2");
   spec.mutable_precision()->set_recipe(std::string(recipe));
   spec.mutable_model()->set_vocab(131);  // padded: the last rows belong to nobody's checkpoint
-  spec.mutable_parallel()->set_shard_optimizer(ranks > 1 ? "on" : "off");
+  spec.mutable_parallel()->set_shard(ranks > 1 ? "optimizer" : "off");
   return spec;
 }
 
-std::unique_ptr<Engine> MakeEngine(const v1::JobSpec& spec, int rank, int ranks) {
+std::unique_ptr<Engine> MakeEngine(const v1::JobSpec& spec,
+                                   int rank,
+                                   int ranks,
+                                   spec::ShardLevel shard = spec::ShardLevel::kOptimizer) {
   EngineOptions options;
   options.spec = spec;
   options.micro_batch = 1;
   options.world_size = ranks;
   options.rank = rank;
-  options.shards = ranks;
+  options.shard = ranks > 1 ? shard : spec::ShardLevel::kOff;
   absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << engine.status();
   EXPECT_TRUE((*engine)->Initialise().ok());
@@ -57,10 +60,11 @@ std::unique_ptr<Engine> MakeEngine(const v1::JobSpec& spec, int rank, int ranks)
 // One update of every piece with gradients that depend on the element alone.
 void Update(Engine& engine, int64_t step, WholeGradients* whole = nullptr) {
   const ParameterStore& p = engine.parameters();
-  for (int i = 0; i < p.size(); ++i) {
-    float* gradient = p.gradient(i).as<float>();
-    for (int64_t e = 0; e < p.gradient(i).numel(); ++e) {
-      gradient[e] = std::sin(static_cast<float>(i + 3 * e + 7 * step));
+  for (const StorePiece& piece : p.pieces()) {
+    float* gradient = piece.gradient.as<float>();
+    for (int64_t e = 0; e < piece.place.elements; ++e) {
+      const int64_t element = piece.place.first_element + e;
+      gradient[e] = std::sin(static_cast<float>(piece.place.parameter + 3 * element + 7 * step));
     }
   }
   engine.step_inputs()->learning_rate = 1e-2;
@@ -224,14 +228,17 @@ TEST_P(StateFormatTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole_AndPlansCount
   EXPECT_LE(planned, bytes + int64_t{8} * 256 * static_cast<int64_t>(tensors.size() + 1));
   const bool no_masters = spec.optimizer().master() == "none";
   EXPECT_EQ(whole->plan().ClassBytes(spec::BufferClass::kMasters) == 0, no_masters);
-  for (const int ranks : {2, 4}) {
+  for (const auto& [ranks, shard] :
+       {std::pair(2, spec::ShardLevel::kOptimizer), std::pair(4, spec::ShardLevel::kOptimizer),
+        std::pair(2, spec::ShardLevel::kGradients), std::pair(4, spec::ShardLevel::kGradients)}) {
     // Ranks at the same time: some optimizers exchange whole gradients.
     const std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(ranks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << ranks);
-        const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks);
+      threads.emplace_back([&, rank, ranks = ranks, shard = shard] {
+        SCOPED_TRACE(testing::Message()
+                     << "rank " << rank << " of " << ranks << ", " << spec::RowOf(shard).name);
+        const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks, shard);
         const auto exchange = GradientExchange::New(*engine, *comms[static_cast<size_t>(rank)],
                                                     Exchanged::kGradients);
         ASSERT_TRUE(exchange.ok()) << exchange.status();
@@ -459,7 +466,7 @@ struct Gang {
 
 class ShardedRunTest : public testing::Test {
  protected:
-  v1::JobSpec Job(const char* shard_optimizer) {
+  v1::JobSpec Job(const std::string& shard) {
     v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
     spec.mutable_precision()->set_recipe("fp8");
     spec.mutable_model()->set_head_dim(8);
@@ -467,7 +474,7 @@ class ShardedRunTest : public testing::Test {
     spec.mutable_train()->set_steps(12);
     spec.mutable_train()->set_eval_every(5);
     spec.mutable_checkpoint()->set_every_steps(3);
-    spec.mutable_parallel()->set_shard_optimizer(shard_optimizer);
+    spec.mutable_parallel()->set_shard(shard);
     return spec;
   }
 
@@ -512,9 +519,13 @@ class ShardedRunTest : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(ShardedRunTest, FourRanks_ResumedByAnyNumber_FollowTheCurveOfOne) {
+class ShardLevelRunTest : public ShardedRunTest, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Levels, ShardLevelRunTest, testing::Values("optimizer", "gradients"));
+
+// Checkpoints know nothing of the level: runs go on at another one, on another number of ranks.
+TEST_P(ShardLevelRunTest, FourRanks_ResumedByAnyNumberAtAnyLevel_FollowTheCurveOfOne) {
   const Gang one = Run(Job("off"), 1, "one", 1, nullptr);
-  const Gang four = Run(Job("on"), 4, "four", 1, nullptr);
+  const Gang four = Run(Job(GetParam()), 4, "four", 1, nullptr);
   const FakeLink& leader = *four.links[0];
   ASSERT_EQ(leader.checkpoints.size(), 4U);
   ASSERT_EQ(leader.steps.size(), 12U);
@@ -526,8 +537,9 @@ TEST_F(ShardedRunTest, FourRanks_ResumedByAnyNumber_FollowTheCurveOfOne) {
   }
   for (const int ranks : {1, 2, 3, 4}) {
     SCOPED_TRACE(ranks);
-    const Gang resumed = Run(Job(ranks == 3 ? "off" : "on"), ranks, "r" + std::to_string(ranks), 2,
-                             &leader.checkpoints[1]);
+    const std::string level = ranks == 3 ? "off" : ranks == 2 ? "optimizer" : GetParam();
+    const Gang resumed =
+        Run(Job(level), ranks, "r" + std::to_string(ranks), 2, &leader.checkpoints[1]);
     const FakeLink& again = *resumed.links[0];
     EXPECT_EQ(again.run_info.start_step(), 6);
     ASSERT_EQ(again.steps.size(), 6U);
@@ -544,8 +556,8 @@ TEST_F(ShardedRunTest, FourRanks_ResumedByAnyNumber_FollowTheCurveOfOne) {
 
 class StateFormatRunTest : public ShardedRunTest, public testing::WithParamInterface<StateCase> {
  protected:
-  v1::JobSpec Formatted(const char* shard_optimizer, const StateCase& row) {
-    v1::JobSpec spec = Job(shard_optimizer);
+  v1::JobSpec Formatted(const std::string& shard, const StateCase& row) {
+    v1::JobSpec spec = Job(shard);
     spec.mutable_precision()->set_recipe("bf16");
     return Wide(std::move(spec), row);
   }
@@ -554,7 +566,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, StateFormatRunTest, testing::ValuesIn(StateCas
 
 TEST_P(StateFormatRunTest, Training_FollowsFp32_AndResumesExactly_OnAnyNumberOfRanks) {
   const std::string_view state = GetParam().state;
-  const v1::JobSpec spec = Formatted("on", GetParam());
+  const v1::JobSpec spec = Formatted("optimizer", GetParam());
   const Gang plain =
       Run(Formatted("off", {GetParam().optimizer, "fp32", "fp32"}), 1, "plain", 1, nullptr);
   const Gang two = Run(spec, 2, "two", 1, nullptr);
@@ -586,7 +598,7 @@ class OptimizerRunTest : public ShardedRunTest,
 INSTANTIATE_TEST_SUITE_P(Optimizers, OptimizerRunTest, testing::ValuesIn(spec::OptimizerNames()));
 
 TEST_P(OptimizerRunTest, FourRanksResumedByFourOrOne_FollowTheirCurve) {
-  const v1::JobSpec spec = WithOptimizer(Job("on"), GetParam());
+  const v1::JobSpec spec = WithOptimizer(Job("optimizer"), GetParam());
   const Gang four = Run(spec, 4, "four", 1, nullptr);
   const FakeLink& leader = *four.links[0];
   ASSERT_EQ(leader.checkpoints.size(), 4U);
@@ -615,7 +627,7 @@ class PartlessStore : public LocalKeyValueStore {
 
 TEST_F(ShardedRunTest, ARankThatNeverWritesItsPart_EndsTheRunAfterThreeCheckpoints) {
   PartlessStore store;
-  v1::JobSpec spec = Job("on");
+  v1::JobSpec spec = Job("optimizer");
   spec.mutable_train()->set_steps(60);
   const Gang gang = RunWith(store, spec, 2, "partless", 1, nullptr);
   EXPECT_EQ(gang.exits[0].reason(), v1::EXIT_REASON_IO) << gang.exits[0].message();
@@ -626,7 +638,7 @@ TEST_F(ShardedRunTest, ARankThatNeverWritesItsPart_EndsTheRunAfterThreeCheckpoin
 }
 
 TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) {
-  v1::JobSpec spec = Job("on");
+  v1::JobSpec spec = Job("optimizer");
   spec.mutable_batch()->set_micro_batch_size(0);
   const Gang two = Run(spec, 2, "two", 1, nullptr);
   EXPECT_EQ(two.links[0]->run_info.micro_batch_size(), 4);
@@ -639,7 +651,8 @@ TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) 
 
 // What a rank's plan asks for, with the optimizer divided among all ranks.
 int64_t PlannedBytes(const v1::JobSpec& spec, int64_t micro_batch, int ranks) {
-  const auto inputs = spec::MakePlanInputs(spec, micro_batch, 1, true, ranks, ranks);
+  const auto inputs = spec::MakePlanInputs(
+      spec, micro_batch, 1, true, ranks, spec::AllowedShardLevels(spec.parallel(), ranks).front());
   EXPECT_TRUE(inputs.ok()) << inputs.status();
   return PlanTraining((*inputs)->options)->arena_bytes();
 }
@@ -647,7 +660,7 @@ int64_t PlannedBytes(const v1::JobSpec& spec, int64_t micro_batch, int ranks) {
 // A rank of fewer holds a larger part of a divided optimizer: the micro-batch of before no longer
 // fits, and the global batch is the same all the same.
 TEST_F(ShardedRunTest, FewerRanks_WithAnOpenBatch_TakeASmallerMicroBatchOfTheSameGlobalOne) {
-  v1::JobSpec spec = Job("on");
+  v1::JobSpec spec = Job("optimizer");
   spec.mutable_batch()->set_micro_batch_size(0);
   spec.mutable_batch()->clear_global_batch_tokens();
   spec.mutable_resources()->set_workers(2);

@@ -102,7 +102,7 @@ absl::Status Engine::Prepare() {
   seed_ = static_cast<uint64_t>(options_.spec.train().seed());
   HEARTH_ASSIGN_OR_RETURN(
       job_plan_, spec::MakePlanInputs(options_.spec, options_.micro_batch, options_.threads,
-                                      options_.training, options_.world_size, options_.shards));
+                                      options_.training, options_.world_size, options_.shard));
   buckets_ = spec::PlanBuckets(job_plan_->options);
   HEARTH_ASSIGN_OR_RETURN(numerics_,
                           MakeNumerics(recipe(), spec::GradientFormats(table()), DType::kF32));
@@ -175,9 +175,8 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   quant_.reset();
   parameters_.reset();
   arena_ = std::move(arena);
-  parameters_ =
-      std::make_unique<ParameterStore>(table(), *arena_, numerics_, options_.training,
-                                       StoreShards{options_.rank, options_.shards, buckets_});
+  parameters_ = std::make_unique<ParameterStore>(table(), *arena_, numerics_, options_.training,
+                                                 StoreShards{options_.rank, shards(), buckets_});
   quant_ = std::make_unique<QuantState>(precision(), *parameters_, *arena_);
   const spec::ObjectiveRow* row = spec::FindObjective(options_.spec.task());
   const ObjectiveDef* objective = row == nullptr ? nullptr : FindObjectiveDef(row->kind);
@@ -201,7 +200,7 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
                                         seed_,
                                         exec_.device,
                                         options_.rank,
-                                        options_.shards};
+                                        shards()};
     optimizer_ = MakeOptimizer(optimizer_row(), optimizer);
     average_ = WeightAverage::Of(options_.spec.train().ema(), *parameters_);
   }
@@ -222,17 +221,9 @@ size_t Engine::WorkspaceBytes() const {
   if (!options_.training) {
     return bytes;
   }
-  // The norm of all gradients, or of what this rank owns of each bucket.
-  std::vector<kernels::TensorView> parts;
-  for (const spec::GradientBucket& bucket : buckets_) {
-    parts.push_back(parameters_->GradientRange(bucket.begin, bucket.elements() / options_.shards));
-  }
-  kernels::SumSquaresArgs whole;
-  whole.tensors = parameters_->flat_gradients();
-  kernels::SumSquaresArgs owned;
-  owned.tensors = parts;
-  return std::max({bytes, kernels::SumSquaresWorkspaceBytes(whole),
-                   kernels::SumSquaresWorkspaceBytes(owned), optimizer_->WorkspaceBytes()});
+  kernels::SumSquaresArgs norm;
+  norm.tensors = parameters_->owned_gradients();
+  return std::max({bytes, kernels::SumSquaresWorkspaceBytes(norm), optimizer_->WorkspaceBytes()});
 }
 
 kernels::TensorView Engine::comm_staging() const {

@@ -33,11 +33,10 @@ struct EngineOptions {
   int threads = 1;
   // The GPU to run on, outlives the engine; null: the CPU. Agrees with spec's resources.device.
   kernels::CudaContext* cuda = nullptr;
-  // Ranks of the job, this one, and among how many masters and optimizer state are divided: 1, or
-  // all (spec::ResolveShards).
+  // Ranks of the job, this one, and what they divide (spec::ResolveShardLevel).
   int world_size = 1;
   int rank = 0;
-  int shards = 1;
+  spec::ShardLevel shard = spec::ShardLevel::kOff;
   bool training = true;  // false: forward only, one buffer set for all layers
   // data.attention: document: Loader::SeenShare of the training data. The comparison of attention's
   // kernels before the first step has documents that see as much.
@@ -98,7 +97,8 @@ class Engine {
   const Numerics& numerics() const { return numerics_; }
   const spec::PrecisionPlan& precision() const { return job_plan_->options.precision; }
   const QuantState& quant() const { return *quant_; }
-  int shards() const { return options_.shards; }
+  // Among how many ranks masters and optimizer state are divided: 1, or all.
+  int shards() const { return job_plan_->options.shards; }
   // Tokens see only their own document.
   bool documents() const { return spec::SeesOwnDocument(options_.spec.data()); }
   // How gradients are reduced; in the order in which backward completes them.

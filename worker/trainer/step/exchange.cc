@@ -6,6 +6,7 @@
 #include "common/base/status_macros.h"
 #include "common/spec/plan/training_plan.h"
 #include "kernels/round/round.h"
+#include "kernels/scale/scale.h"
 #include "kernels/step_gate/step_gate.h"
 
 namespace hearth::trainer {
@@ -53,9 +54,6 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   GradientExchange& e = *made;
   e.buckets_ = engine.gradient_buckets();
   e.staging_ = engine.comm_staging();
-  for (const spec::GradientBucket& bucket : e.buckets_) {
-    e.owned_gradients_.push_back(e.Owned(e.Gradients(bucket)));
-  }
   // A bucket with a tensor that the optimizer needs whole (Muon's matrices) is gathered and summed
   // once more.
   e.whole_.assign(e.buckets_.size(), false);
@@ -67,12 +65,11 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
       e.whole_[b] = e.whole_[b] || (inside && engine.optimizer().NeedsWhole(table[i]));
     }
   }
-  if (!e.sharded_) {
-    e.owned_gradients_ = engine.parameters().flat_gradients();
-  }
   if (what == Exchanged::kStepSums) {
     e.buckets_.clear();
   }
+  e.divided_ = engine.parameters().gradients_divided() && !e.buckets_.empty();
+  e.FindGaps();
   e.beside_ = engine.exec();
   // Both streams run at once, so the second must not use the scratch memory of the first.
   e.beside_.workspace = {};
@@ -86,10 +83,44 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   HEARTH_ASSIGN_OR_RETURN(e.joined_,
                           kernels::Event::New(engine.exec(), kernels::Event::Use::kOrder));
   e.gathered_.resize(e.buckets_.size());
-  for (std::unique_ptr<kernels::Event>& event : e.gathered_) {
-    HEARTH_ASSIGN_OR_RETURN(event, kernels::Event::New(engine.exec(), kernels::Event::Use::kOrder));
+  e.summed_.resize(e.divided_ ? e.buckets_.size() : 0);
+  for (auto* const events : {&e.gathered_, &e.summed_}) {
+    for (std::unique_ptr<kernels::Event>& event : *events) {
+      HEARTH_ASSIGN_OR_RETURN(event,
+                              kernels::Event::New(engine.exec(), kernels::Event::Use::kOrder));
+    }
   }
   return made;
+}
+
+void GradientExchange::FindGaps() {
+  if (!divided_) {
+    return;
+  }
+  busy_.resize(spec::SlotsOf(buckets_).size());
+  gaps_.resize(buckets_.size());
+  const std::vector<spec::Parameter>& table = engine_.parameters().table();
+  const std::vector<int64_t> offsets = spec::TensorOffsets(table, engine_.shards());
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const TensorView slot = Gradients(buckets_[b]);
+    // The ends of the bucket's tensors in order, vocabulary padding not counted.
+    std::vector<std::pair<int64_t, int64_t>> tensors;
+    for (size_t i = 0; i < table.size(); ++i) {
+      if (buckets_[b].begin <= offsets[i] && offsets[i] < buckets_[b].end) {
+        const int64_t begin = offsets[i] - buckets_[b].begin;
+        tensors.emplace_back(begin, begin + table[i].logical_elements());
+      }
+    }
+    std::sort(tensors.begin(), tensors.end());
+    tensors.emplace_back(buckets_[b].elements(), buckets_[b].elements());
+    int64_t end = 0;
+    for (const auto& [next, its_end] : tensors) {
+      if (end < next) {
+        gaps_[b].push_back(Slice(slot, end, next - end));
+      }
+      end = its_end;
+    }
+  }
 }
 
 TensorView GradientExchange::Gradients(const spec::GradientBucket& bucket) const {
@@ -120,19 +151,18 @@ absl::Status GradientExchange::ReduceInPlace(const TensorView& data) {
   return sharded_ ? comm_.ReduceScatterSum(beside_, data) : comm_.AllReduceSum(beside_, data);
 }
 
-absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec,
-                                            const spec::GradientBucket& bucket) {
+absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec, size_t b) {
   HEARTH_RETURN_IF_ERROR(Fork(exec));
-  const TensorView data = Gradients(bucket);
+  const TensorView data = Gradients(buckets_[b]);
   const TensorView owned = Owned(data);
   // Reduced in another format than they are kept in: through the staging buffer, from which only
   // what this rank owns comes back.
   if (!staging_.empty() && staging_.dtype != data.dtype) {
-    const TensorView staged = Slice(staging_, 0, bucket.elements());
+    const TensorView staged = Slice(staging_, 0, buckets_[b].elements());
     HEARTH_RETURN_IF_ERROR(Convert(beside_, data, staged));
     HEARTH_RETURN_IF_ERROR(ReduceInPlace(staged));
-    const int64_t begin = sharded_ ? comm_.rank() * owned.numel() : 0;
-    return Convert(beside_, Slice(staged, begin, owned.numel()), owned);
+    HEARTH_RETURN_IF_ERROR(Convert(beside_, Owned(staged), owned));
+    return divided_ ? AddToSums(b, owned) : absl::OkStatus();
   }
   // The CPU holds every format in wide storage, so both what is sent and the sum are rounded.
   kernels::RoundToArgs round;
@@ -143,13 +173,46 @@ absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec,
   }
   HEARTH_RETURN_IF_ERROR(ReduceInPlace(data));
   round.x = round.y = owned;
-  return round_to_bf16_ ? kernels::RoundTo(beside_, round) : absl::OkStatus();
+  if (round_to_bf16_) {
+    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(beside_, round));
+  }
+  return divided_ ? AddToSums(b, owned) : absl::OkStatus();
 }
 
-absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, bool gather, bool reduce) {
-  reduce_ = reduce;
+absl::Status GradientExchange::AddToSums(size_t b, const TensorView& part) {
+  const TensorView& sums = engine_.parameters().owned_gradients()[b];
+  if (pass_.first) {
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(beside_, sums.data, part.data, part.bytes()));
+  } else {
+    kernels::ScaleArgs add;
+    add.x = part;
+    add.y = sums;
+    add.beta = 1.0;
+    add.round = engine_.numerics().Gradient(buckets_[b].format);
+    HEARTH_RETURN_IF_ERROR(kernels::Scale(beside_, add));
+  }
+  return summed_[b]->Record(beside_);
+}
+
+absl::Status GradientExchange::OpenSlot(const kernels::Exec& exec, size_t b) {
+  const auto slot = static_cast<size_t>(buckets_[b].slot);
+  if (busy_[slot] != nullptr) {
+    HEARTH_RETURN_IF_ERROR(kernels::StreamWait(exec, *busy_[slot]));
+  }
+  busy_[slot] = summed_[b].get();
+  for (const TensorView& gap : gaps_[b]) {
+    HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, gap.data, gap.bytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, const PassExchange& pass) {
+  pass_ = pass;
+  reduce_ = pass.last || divided_;
   reduced_ = 0;
-  waited_ = gather && sharded_ ? buckets_.size() : 0;
+  // FinishPass has waited for all that the pass before did with the slots.
+  std::fill(busy_.begin(), busy_.end(), nullptr);
+  waited_ = pass.gather && sharded_ ? buckets_.size() : 0;
   if (waited_ == 0) {
     return absl::OkStatus();
   }
@@ -179,16 +242,33 @@ absl::Status GradientExchange::BeforeForward(const kernels::Exec& exec, int32_t 
   return kernels::StreamWait(exec, *gathered_[index]);
 }
 
+absl::Status GradientExchange::BeforeBackward(const kernels::Exec& exec, int32_t moment) {
+  for (size_t b = 0; divided_ && b < buckets_.size(); ++b) {
+    if (buckets_[b].begins == moment) {
+      HEARTH_RETURN_IF_ERROR(OpenSlot(exec, b));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t moment) {
-  // On the CPU gradients are rounded to their format at the end of the pass.
-  const spec::StepTimeline time = spec::TimelineOf(engine_.shape());
-  if (!reduce_ || (!engine_.on_gpu() && moment < time.EmbeddingBackward())) {
+  if (!reduce_) {
     return absl::OkStatus();
   }
   // Buckets are in the order in which backward makes them ready, the same on every rank:
   // collectives must be called in one order.
   for (; reduced_ < buckets_.size() && buckets_[reduced_].ready <= moment; ++reduced_) {
-    HEARTH_RETURN_IF_ERROR(ReduceBucket(exec, buckets_[reduced_]));
+    HEARTH_RETURN_IF_ERROR(ReduceBucket(exec, reduced_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::RunIdle(const kernels::Exec& exec) {
+  for (; reduced_ < buckets_.size(); ++reduced_) {
+    HEARTH_RETURN_IF_ERROR(OpenSlot(exec, reduced_));
+    const TensorView slot = Gradients(buckets_[reduced_]);
+    HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, slot.data, slot.bytes()));
+    HEARTH_RETURN_IF_ERROR(ReduceBucket(exec, reduced_));
   }
   return absl::OkStatus();
 }
@@ -215,6 +295,9 @@ absl::Status GradientExchange::FinishPass(const kernels::Exec& exec) {
   }
   if (reduced_ != buckets_.size()) {
     return absl::InternalError("a gradient bucket was not reduced");
+  }
+  if (!pass_.last) {
+    return Join(exec);
   }
   kernels::StepState& state = *engine_.step_state();
   // On the ops' stream before it waits for the other one: the time between the stamps is what the
@@ -264,48 +347,58 @@ absl::Status GradientExchange::ReduceWeightAmax(const kernels::Exec& exec) {
 }
 
 template <typename Operation>
-absl::Status GradientExchange::ForEachWhole(const kernels::Exec& exec, const Operation& operation) {
+absl::Status GradientExchange::ForEachWhole(const kernels::Exec& exec,
+                                            int group,
+                                            const Operation& operation) {
   HEARTH_RETURN_IF_ERROR(Fork(exec));
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (whole_[b]) {
-      HEARTH_RETURN_IF_ERROR(operation(Gradients(buckets_[b])));
+    if (whole_[b] && (!divided_ || static_cast<size_t>(group) == b)) {
+      HEARTH_RETURN_IF_ERROR(operation(b, Gradients(buckets_[b])));
     }
   }
   return Join(exec);
 }
 
-absl::Status GradientExchange::Gather(const kernels::Exec& exec) {
-  return ForEachWhole(
-      exec, [this](const TensorView& gradients) { return comm_.AllGather(beside_, gradients); });
-}
-
-absl::Status GradientExchange::SumPieces(const kernels::Exec& exec) {
-  return ForEachWhole(exec, [this](const TensorView& gradients) {
-    return comm_.ReduceScatterSum(beside_, gradients);
+absl::Status GradientExchange::Gather(const kernels::Exec& exec, int group) {
+  return ForEachWhole(exec, group, [this](size_t b, const TensorView& gradients) -> absl::Status {
+    if (divided_) {
+      const TensorView& sums = engine_.parameters().owned_gradients()[b];
+      HEARTH_RETURN_IF_ERROR(
+          kernels::Copy(beside_, Owned(gradients).data, sums.data, sums.bytes()));
+    }
+    return comm_.AllGather(beside_, gradients);
   });
 }
 
-int64_t GradientExchange::bytes_per_step() const {
-  if (buckets_.empty()) {
-    return 0;
-  }
+absl::Status GradientExchange::SumPieces(const kernels::Exec& exec, int group) {
+  return ForEachWhole(exec, group, [this](size_t b, const TensorView& gradients) -> absl::Status {
+    HEARTH_RETURN_IF_ERROR(comm_.ReduceScatterSum(beside_, gradients));
+    if (!divided_) {
+      return absl::OkStatus();
+    }
+    const TensorView& sums = engine_.parameters().owned_gradients()[b];
+    return kernels::Copy(beside_, sums.data, Owned(gradients).data, sums.bytes());
+  });
+}
+
+int64_t GradientExchange::bytes_per_step(int64_t passes) const {
   int64_t reduced = 0;
-  for (const TensorView& gradients : engine_.parameters().flat_gradients()) {
+  int64_t whole = 0;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const TensorView gradients = Gradients(buckets_[b]);
     const DType sent = !staging_.empty() ? staging_.dtype
                        : round_to_bf16_  ? DType::kBF16
                                          : gradients.dtype;
     reduced += kernels::DTypeBytes(sent, gradients.numel());
+    whole += whole_[b] ? 2 * kernels::DTypeBytes(gradients.dtype, gradients.numel()) : 0;
   }
   // A ring sends (n - 1) / n of what it reduces, and as much again to hand the result round: a
   // whole sum is a scatter and a gather.
-  const int64_t gathered =
-      sharded_ ? kernels::DTypeBytes(weights_.dtype, weights_.numel()) : reduced;
-  int64_t whole = 0;
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    const TensorView gradients = Gradients(buckets_[b]);
-    whole += whole_[b] ? 2 * kernels::DTypeBytes(gradients.dtype, gradients.numel()) : 0;
-  }
-  return (reduced + gathered + whole) / comm_.world_size() * (comm_.world_size() - 1);
+  const int64_t gathered = buckets_.empty() ? 0
+                           : sharded_       ? kernels::DTypeBytes(weights_.dtype, weights_.numel())
+                                            : reduced;
+  const int64_t sums = divided_ ? passes : 1;
+  return (sums * reduced + gathered + whole) / comm_.world_size() * (comm_.world_size() - 1);
 }
 
 }  // namespace hearth::trainer

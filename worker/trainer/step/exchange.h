@@ -4,6 +4,14 @@
 //   own stream      |  forward, backward . . . . . . . . . . . . . . | norm, clip, update
 //   second stream   |            bucket 0 | bucket 1 | ... | sums  -> |
 //
+// With whole gradients that is the last micro-batch of a step. With divided ones (ShardLevel) it is
+// each of them: a bucket's gradients are made in a slot, summed over the ranks, and each rank adds
+// its part to what it keeps. Before backward begins a bucket whose slot had another one in this
+// pass, the own stream waits until the second is done with that:
+//
+//   own stream      | 0 in slot 0 | 1 in slot 1 | waits for 0; 2 in slot 0 | waits for 1; 3 ...
+//   second stream   |             | sums of 0   | sums of 1                | sums of 2
+//
 // On a GPU operations go to a second stream, forked from and joined to the ops' stream by events,
 // so that all of it can be recorded into the step's graphs. On the CPU each blocks.
 #pragma once
@@ -28,6 +36,14 @@ enum class Exchanged : uint8_t { kGradients, kStepSums };
 
 // All ranks make the same calls in the same order. Engine and collective outlive it; destroy graphs
 // that hold its launches first, and it before the collective. Not thread-safe.
+// What a pass exchanges.
+struct PassExchange {
+  // Every weight the forward pass reads comes from its owner first (only if sharded).
+  bool gather = false;
+  bool first = false;  // of the step: divided gradients begin their sums
+  bool last = false;   // of the step
+};
+
 class GradientExchange : public PassHook, public WholeGradients {
  public:
   static absl::StatusOr<std::unique_ptr<GradientExchange>> New(Engine& engine,
@@ -35,19 +51,22 @@ class GradientExchange : public PassHook, public WholeGradients {
                                                                Exchanged what);
   ~GradientExchange() override;
 
-  // For the pass that follows. `gather`: every weight the forward pass reads comes from its owner
-  // first (only if sharded). `reduce`: the gradients of this backward pass and all before it in the
-  // step are summed over the ranks; with sharding each rank gets the sums of what it owns.
-  absl::Status BeginPass(const kernels::Exec& exec, bool gather, bool reduce);
+  // For the pass that follows. In the step's last the gradients of its backward and all before it
+  // are summed over the ranks; with sharding each rank gets the sums of what it owns. Divided
+  // gradients are so in every pass.
+  absl::Status BeginPass(const kernels::Exec& exec, const PassExchange& pass);
   absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) override;
+  absl::Status BeforeBackward(const kernels::Exec& exec, int32_t moment) override;
   absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) override;
-  // After a reducing pass: sums of loss and weight, what ranks were asked, the largest activations
-  // of delayed scaling; then the ops' stream waits for everything. Writes StepState's time stamps.
+  // In the place of forward and backward, for a rank that sits out a round of divided gradients:
+  // its part of the exchange, with gradients of zero.
+  absl::Status RunIdle(const kernels::Exec& exec);
+  // After the step's last pass: sums of loss and weight, what ranks were asked, the largest
+  // activations of delayed scaling. Then, as after each pass that sums gradients, the ops' stream
+  // waits for everything. Writes StepState's time stamps.
   absl::Status FinishPass(const kernels::Exec& exec);
 
   bool sharded() const { return sharded_; }
-  // This rank's parts of the gradients, one view a bucket; without sharding ParameterStore's.
-  const std::vector<kernels::TensorView>& owned_gradients() const { return owned_gradients_; }
   // Sharded: squares and non-finite counts of the parts, summed over the ranks.
   absl::Status ReduceNorm(const kernels::Exec& exec);
   // Sharded: every weight from its owner.
@@ -55,22 +74,29 @@ class GradientExchange : public PassHook, public WholeGradients {
   // Sharded: the largest weight over the ranks, each of which knows its part.
   absl::Status ReduceWeightAmax(const kernels::Exec& exec);
 
-  // Sharded: of the buckets with a gradient that the optimizer needs whole.
-  absl::Status Gather(const kernels::Exec& exec) override;
-  absl::Status SumPieces(const kernels::Exec& exec) override;
+  // Sharded: of the group's buckets with a gradient that the optimizer needs whole.
+  absl::Status Gather(const kernels::Exec& exec, int group) override;
+  absl::Status SumPieces(const kernels::Exec& exec, int group) override;
 
-  // Bytes this rank sends in a step by a ring: 2 (W - 1) / W of the gradients in reduce_dtype;
-  // sharded: (W - 1) / W of the gradients, and of the weights in their own format; twice as much
-  // again, in their own format, for gradients that the optimizer needs whole.
-  int64_t bytes_per_step() const;
+  // Bytes this rank sends in a step of `passes` by a ring: 2 (W - 1) / W of the gradients in
+  // reduce_dtype; sharded: (W - 1) / W of the gradients, and of the weights in their own format;
+  // twice as much again, in their own format, for gradients that the optimizer needs whole. Divided
+  // gradients go as often as there are passes.
+  int64_t bytes_per_step(int64_t passes) const;
 
  private:
   GradientExchange(Engine& engine, Collective& comm);
-  absl::Status ReduceBucket(const kernels::Exec& exec, const spec::GradientBucket& bucket);
+  // What backward leaves as it is in each bucket's slot: alignment and vocabulary padding.
+  void FindGaps();
+  // The slot of bucket `b` is ready to be written.
+  absl::Status OpenSlot(const kernels::Exec& exec, size_t b);
+  absl::Status ReduceBucket(const kernels::Exec& exec, size_t b);
   absl::Status ReduceInPlace(const kernels::TensorView& data);
-  // On the second stream, for the gradients of each bucket of which the optimizer needs some whole.
+  // Beside: adds the rank's part of a bucket's sums over the ranks to what it keeps of it.
+  absl::Status AddToSums(size_t b, const kernels::TensorView& part);
+  // On the second stream, for each bucket of the group of which the optimizer needs some whole.
   template <typename Operation>
-  absl::Status ForEachWhole(const kernels::Exec& exec, const Operation& operation);
+  absl::Status ForEachWhole(const kernels::Exec& exec, int group, const Operation& operation);
   // Beside: loss, weight, what ranks were asked, the largest activations of delayed scaling.
   absl::Status ReduceStepSums();
   // The second stream goes on from where the first is now, and the other way round.
@@ -90,11 +116,15 @@ class GradientExchange : public PassHook, public WholeGradients {
   // In reduce_dtype, as large as the largest bucket that is not accumulated so; empty: all are
   // reduced in place.
   kernels::TensorView staging_;
-  std::vector<kernels::TensorView> owned_gradients_;
-  kernels::Exec beside_;  // the second stream; on the CPU exec itself
+  bool divided_ = false;                                // gradients; false: kStepSums
+  std::vector<std::vector<kernels::TensorView>> gaps_;  // by bucket, if divided
+  kernels::Exec beside_;                                // the second stream; on the CPU exec itself
   std::unique_ptr<kernels::Event> forked_;
   std::unique_ptr<kernels::Event> joined_;
   std::vector<std::unique_ptr<kernels::Event>> gathered_;  // by bucket
+  std::vector<std::unique_ptr<kernels::Event>> summed_;  // by bucket, if divided: its slot is free
+  std::vector<const kernels::Event*> busy_;  // by slot: free from then on; null: in this pass free
+  PassExchange pass_;
   bool reduce_ = false;
   size_t reduced_ = 0;  // buckets of this pass launched
   size_t waited_ = 0;   // buckets from here on have their weights

@@ -33,6 +33,10 @@ absl::Status GradientSpoiler::BeforeForward(const kernels::Exec& exec, int32_t m
   return inner_ == nullptr ? absl::OkStatus() : inner_->BeforeForward(exec, moment);
 }
 
+absl::Status GradientSpoiler::BeforeBackward(const kernels::Exec& exec, int32_t moment) {
+  return inner_ == nullptr ? absl::OkStatus() : inner_->BeforeBackward(exec, moment);
+}
+
 absl::Status GradientSpoiler::AfterBackward(const kernels::Exec& exec, int32_t moment) {
   const spec::StepTimeline time = spec::TimelineOf(engine_.shape());
   if (moment == time.EmbeddingBackward()) {

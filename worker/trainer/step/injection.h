@@ -26,6 +26,7 @@ class GradientSpoiler : public PassHook {
  public:
   GradientSpoiler(const Engine& engine, PassHook* inner) : engine_(engine), inner_(inner) {}
   absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) override;
+  absl::Status BeforeBackward(const kernels::Exec& exec, int32_t moment) override;
   absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) override;
 
  private:

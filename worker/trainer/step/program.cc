@@ -63,23 +63,30 @@ void StageRandomBatch(const Engine& engine) {
   }
 }
 
-StepProgram::StepProgram(
-    Engine& engine, Collective* comm, double d_loss, int64_t micro_batches, Exchanged exchanged)
+StepProgram::StepProgram(Engine& engine,
+                         Collective* comm,
+                         double d_loss,
+                         int64_t micro_batches,
+                         Exchanged exchanged,
+                         bool sits_out)
     : engine_(engine),
       comm_(comm),
       d_loss_(d_loss),
       micro_batches_(micro_batches),
-      exchanged_(exchanged) {}
+      exchanged_(exchanged),
+      idle_first_(sits_out && engine.parameters().gradients_divided() &&
+                  exchanged == Exchanged::kGradients) {}
 
 std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) const {
   // First, middle and last differ in what they do: the first begins the step and gathers weights,
-  // the last reduces gradients. A step of one or two has fewer kinds.
+  // the last reduces gradients. A step of one or two has fewer kinds. Where each exchanges
+  // gradients, all ranks have as many turns, and so as many kinds.
   std::vector<MicroBatchKind> kinds = {Kind(0, format)};
-  if (micro_batches_ > 2) {
+  if (turns() > 2) {
     kinds.push_back(Kind(1, format));
   }
-  if (micro_batches_ > 1) {
-    kinds.push_back(Kind(micro_batches_ - 1, format));
+  if (turns() > 1) {
+    kinds.push_back(Kind(turns() - 1, format));
   }
   return kinds;
 }
@@ -102,7 +109,7 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   Pass full = pass;
   full.seed = static_cast<uint64_t>(engine_.options().spec.train().seed());
   full.dropout = true;
-  full.accumulate = !kind.first;
+  full.accumulate = !kind.first && !engine_.parameters().gradients_divided();
   full.format = kind.format;
   full.count = extra.count;
   full.record = true;
@@ -111,21 +118,24 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   full.hook = extra.spoil_gradient ? static_cast<PassHook*>(&spoiler) : exchange_.get();
   if (exchange_ != nullptr) {
     // Quantised weights were gathered where they were quantised.
-    HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, kind.first && !kind.format.own(), kind.last));
+    HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(
+        exec,
+        {.gather = kind.first && !kind.format.own(), .first = kind.first, .last = kind.last}));
   }
   if (kind.first && kind.format.own()) {
     HEARTH_RETURN_IF_ERROR(engine_.quant().BeginStep(exec));
   }
-  HEARTH_RETURN_IF_ERROR(
-      engine_.model().ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum));
+  HEARTH_RETURN_IF_ERROR(kind.idle
+                             ? exchange_->RunIdle(exec)
+                             : engine_.model().ForwardBackward(
+                                   exec, full, d_loss_, &state->loss_sum, &state->weight_sum));
   return exchange_ == nullptr ? absl::OkStatus() : exchange_->FinishPass(exec);
 }
 
 absl::Status StepProgram::SumSquares() {
   kernels::StepState* state = engine_.step_state();
   kernels::SumSquaresArgs norm;
-  norm.tensors = exchange_ == nullptr ? absl::MakeConstSpan(engine_.parameters().flat_gradients())
-                                      : absl::MakeConstSpan(exchange_->owned_gradients());
+  norm.tensors = engine_.parameters().owned_gradients();
   norm.sum_squares = &state->sum_squares;
   norm.nonfinite = &state->nonfinite;
   HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine_.exec(), norm));
@@ -224,8 +234,7 @@ absl::Status StepProgram::CountOnce() {
   HEARTH_RETURN_IF_ERROR(quant.BeginCounts(engine_.exec()));
   MicroBatchExtra extra;
   extra.count = true;
-  HEARTH_RETURN_IF_ERROR(
-      LaunchMicroBatch(Kind(micro_batches_ - 1, spec::OwnIf(true)), Pass{}, extra));
+  HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(Kind(turns() - 1, spec::OwnIf(true)), Pass{}, extra));
   HEARTH_RETURN_IF_ERROR(quant.FinishCounts(engine_.exec(), true));
   return kernels::Synchronize(engine_.exec());
 }

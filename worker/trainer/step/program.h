@@ -21,8 +21,9 @@ void StageRandomBatch(const Engine& engine);
 struct MicroBatchKind {
   bool operator==(const MicroBatchKind&) const = default;
 
-  bool first = true;  // of this rank's in the step: sums and gradients start again
-  bool last = true;   // of this rank's in the step: ranks sum gradients and losses
+  bool first = true;  // of this rank's turns in the step: sums and gradients start again
+  bool last = true;   // of this rank's turns in the step: ranks sum gradients and losses
+  bool idle = false;  // no micro-batch: others have one, and exchange its gradients
   spec::StepFormat format = {};
 };
 
@@ -38,12 +39,13 @@ class StepProgram {
  public:
   // `d_loss`: weight of every token's likelihood in the loss whose gradient is accumulated.
   // `comm`: null or a world of one: nothing is exchanged. `micro_batches`: of this rank in a step,
-  // >= 1; it says which kinds there are.
+  // >= 1; it says which kinds there are. `sits_out`: others have one more, in round 0.
   StepProgram(Engine& engine,
               Collective* comm,
               double d_loss,
               int64_t micro_batches,
-              Exchanged exchanged = Exchanged::kGradients);
+              Exchanged exchanged = Exchanged::kGradients,
+              bool sits_out = false);
 
   // GPU: runs every kind of launch on random tokens, so that plans are chosen and code is loaded,
   // and records the graphs. Parameters and optimizer state are as before, StepState is zero;
@@ -52,12 +54,15 @@ class StepProgram {
   // fails on block-scaled units; an engine with no_native_blocks does without.
   absl::Status Prepare();
 
-  // Kind of micro-batch `index` (0-based) of this rank's in a step.
+  // Calls of MicroBatch in a step: this rank's micro-batches, and where gradients are divided, so
+  // that all ranks take part in each round's exchange, an idle turn for a round that it sits out.
+  int64_t turns() const { return micro_batches_ + (idle_first_ ? 1 : 0); }
+  // Kind of turn `index` (0-based) of a step.
   MicroBatchKind Kind(int64_t index, const spec::StepFormat& format) const {
-    return {index == 0, index + 1 == micro_batches_, format};
+    return {index == 0, index + 1 == turns(), idle_first_ && index == 0, format};
   }
-  // Forward and backward of the batch in place. `pass` gives seed, step and micro_batch, which on a
-  // GPU are read from StepInputs.
+  // Forward and backward of the batch in place, or an idle turn. `pass` gives seed, step and
+  // micro_batch, which on a GPU are read from StepInputs.
   absl::Status MicroBatch(const MicroBatchKind& kind,
                           const Pass& pass,
                           const MicroBatchExtra& extra = {});
@@ -73,7 +78,9 @@ class StepProgram {
   // What attention runs on, after Prepare on a GPU.
   const kernels::AttentionEngines& attention() const { return attention_; }
   // Bytes this rank sends in a step; 0 in a world of one.
-  int64_t comm_bytes() const { return exchange_ == nullptr ? 0 : exchange_->bytes_per_step(); }
+  int64_t comm_bytes() const {
+    return exchange_ == nullptr ? 0 : exchange_->bytes_per_step(turns());
+  }
   bool sharded() const { return exchange_ != nullptr && exchange_->sharded(); }
 
  private:
@@ -96,6 +103,7 @@ class StepProgram {
   const double d_loss_;
   const int64_t micro_batches_;
   const Exchanged exchanged_;
+  const bool idle_first_;  // the step's first turn is idle
   kernels::AttentionEngines attention_;
   std::unique_ptr<GradientExchange> exchange_;  // null in a world of one
   struct Recorded {

@@ -26,7 +26,9 @@ Trainer::Trainer(const Parts& parts, int64_t step)
       program_(*parts.engine,
                parts.comm,
                1.0 / static_cast<double>(parts.batch.global_tokens()),
-               parts.batch.CountForRank(parts.comm->rank())),
+               parts.batch.CountForRank(parts.comm->rank()),
+               Exchanged::kGradients,
+               parts.batch.CountForRank(parts.comm->rank()) < parts.batch.rounds()),
       prefetcher_(*parts.train, parts.batch, parts.comm->rank(), step + 1, *parts.clock),
       guard_({spec_.train().spike_sigma(), spec_.train().spike_grad_sigma(),
               spec_.train().spike_window(), lag()}),
@@ -191,8 +193,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
 
   if (!dump_gradients_.empty()) {
     if (program_.sharded()) {
-      return absl::FailedPreconditionError(
-          "gradients are written whole: use parallel.shard_optimizer: off");
+      return absl::FailedPreconditionError("gradients are written whole: use parallel.shard: off");
     }
     HEARTH_RETURN_IF_ERROR(WriteGradients(engine_, std::exchange(dump_gradients_, "")));
   }
@@ -324,7 +325,7 @@ void Trainer::AddTimes(const Flight& flight, const kernels::StepState& state, St
   double compute = absl::ToDoubleSeconds(since - waited);
   if (engine_.on_gpu()) {
     // The host's clock would see when it looked, not when the GPU was done. Up to the last backward
-    // pass the ops' stream waits for no peer, unless weights are divided.
+    // pass the ops' stream waits for no peer, unless weights or gradients are divided.
     const uint64_t begin = flight.follows ? ended_before : state.started_ns;
     const double before = flight.follows ? 0 : flight.result.report.data_wait_seconds();
     step = before + static_cast<double>(state.ended_ns - begin) * 1e-9;
@@ -342,13 +343,25 @@ absl::StatusOr<StepResult> Trainer::Step(const ControlRequests& asked) {
   return Collect();
 }
 
-absl::Status Trainer::StageMicroBatch(int64_t step, const kernels::StepInputs& inputs, Pass& pass) {
+absl::Status Trainer::StageInputs(const kernels::StepInputs& inputs, int slot) {
   const kernels::Exec& exec = engine_.exec();
+  kernels::StepInputs* staged = engine_.StagedInputs(slot);
+  *staged = inputs;
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_inputs(), staged, sizeof(*staged)));
+  return uploaded_[static_cast<size_t>(slot)]->Record(exec);
+}
+
+absl::Status Trainer::StageTurn(int64_t step,
+                                const MicroBatchKind& kind,
+                                kernels::StepInputs inputs,
+                                Pass& pass) {
   const int slot = static_cast<int>(uploads_++ % spec::kStagingSlots);
-  kernels::Event& uploaded = *uploaded_[static_cast<size_t>(slot)];
   // The slot's last upload must have been read from before the host writes it again; with several
   // slots that was micro-batches ago and rarely waits.
-  HEARTH_RETURN_IF_ERROR(Await(uploaded, step));
+  HEARTH_RETURN_IF_ERROR(Await(*uploaded_[static_cast<size_t>(slot)], step));
+  if (kind.idle) {
+    return StageInputs(inputs, slot);
+  }
   int64_t of_step = 0;
   int64_t micro_batch = 0;
   {
@@ -364,14 +377,11 @@ absl::Status Trainer::StageMicroBatch(int64_t step, const kernels::StepInputs& i
   }
   // Step and micro-batch travel with the batch: the kernels' random numbers are drawn from them,
   // and a recorded graph cannot take them as arguments.
-  kernels::StepInputs* staged = engine_.StagedInputs(slot);
-  *staged = inputs;
-  staged->micro_batch = static_cast<uint32_t>(micro_batch);
+  inputs.micro_batch = static_cast<uint32_t>(micro_batch);
   pass.step = static_cast<uint32_t>(step);
-  pass.micro_batch = staged->micro_batch;
+  pass.micro_batch = inputs.micro_batch;
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_inputs(), staged, sizeof(*staged)));
-  return uploaded.Record(exec);
+  return StageInputs(inputs, slot);
 }
 
 absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInputs& inputs) {
@@ -379,20 +389,13 @@ absl::Status Trainer::AccumulateGradients(int64_t step, const kernels::StepInput
   if (Counts(step)) {
     HEARTH_RETURN_IF_ERROR(engine_.quant().BeginCounts(engine_.exec()));
   }
-  const int64_t count = batch_.CountForRank(comm_.rank());
-  int64_t index = 0;  // among this rank's micro-batches
-  for (int64_t round = 0; round < batch_.rounds(); ++round) {
-    // In the last round some ranks have nothing left to do.
-    if (batch_.MicroBatchAt(comm_.rank(), round) < 0) {
-      continue;
-    }
+  for (int64_t turn = 0; turn < program_.turns(); ++turn) {
+    const MicroBatchKind kind = program_.Kind(turn, Format(step));
     Pass pass;
-    HEARTH_RETURN_IF_ERROR(StageMicroBatch(step, inputs, pass));
-    const bool last = index + 1 == count;
-    HEARTH_RETURN_IF_ERROR(last ? fault::Check("trainer.before_allreduce") : absl::OkStatus());
-    const MicroBatchExtra extra = {last && spoil_gradient, last && Counts(step)};
-    HEARTH_RETURN_IF_ERROR(program_.MicroBatch(program_.Kind(index, Format(step)), pass, extra));
-    ++index;
+    HEARTH_RETURN_IF_ERROR(StageTurn(step, kind, inputs, pass));
+    HEARTH_RETURN_IF_ERROR(kind.last ? fault::Check("trainer.before_allreduce") : absl::OkStatus());
+    const MicroBatchExtra extra = {kind.last && spoil_gradient, kind.last && Counts(step)};
+    HEARTH_RETURN_IF_ERROR(program_.MicroBatch(kind, pass, extra));
   }
   return absl::OkStatus();
 }

@@ -169,9 +169,14 @@ class Trainer {
   absl::Status PrepareAlike();
   // Takes over rank 0's choices. Returns whether any rank had run something with another one.
   absl::StatusOr<bool> TakePlansOfRank0();
-  // The rank's next micro-batch, which must be one of `step`, with its scalars to where the ops
-  // read them; `pass` says which it is.
-  absl::Status StageMicroBatch(int64_t step, const kernels::StepInputs& inputs, Pass& pass);
+  // Scalars to where the ops read them, through a slot that is free.
+  absl::Status StageInputs(const kernels::StepInputs& inputs, int slot);
+  // The same, and unless the turn is idle the rank's next micro-batch, which must be one of `step`;
+  // `pass` says which it is.
+  absl::Status StageTurn(int64_t step,
+                         const MicroBatchKind& kind,
+                         kernels::StepInputs inputs,
+                         Pass& pass);
   // Forward and backward of this rank's micro-batches; ranks sum gradients and losses in the last.
   absl::Status AccumulateGradients(int64_t step, const kernels::StepInputs& inputs);
   // Until the event's moment is past. Where ranks wait for one another on GPUs, not for ever.

@@ -52,11 +52,11 @@ absl::StatusOr<std::vector<std::string>> ParseDevices(const std::string& text) {
   return devices;
 }
 
-// A rank alone holds the whole optimizer: what fits divided may not fit it.
+// A rank alone holds everything: what fits divided may not fit it.
 absl::Status FitAlone(int64_t bytes, BenchWorld& world) {
   if (world.spec.batch().micro_batch_size() == 0) {
     HEARTH_ASSIGN_OR_RETURN(const int64_t alone, spec::ResolveMicroBatch(world.spec, world.size(),
-                                                                         world.threads, bytes, 1));
+                                                                         world.threads, bytes));
     world.micro_batch = std::min(world.micro_batch, alone);
     return absl::OkStatus();
   }
@@ -73,7 +73,7 @@ absl::Status FitAlone(int64_t bytes, BenchWorld& world) {
   return absl::OkStatus();
 }
 
-// Spec, micro-batch and shards of the whole world.
+// Spec, micro-batch and level of parallel.shard of the whole world.
 absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   HEARTH_ASSIGN_OR_RETURN(world.devices, ParseDevices(options.devices));
   JobOptions job = options.job;
@@ -95,13 +95,13 @@ absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
     HEARTH_ASSIGN_OR_RETURN(const auto cuda, OpenGpu(world.devices.front(), false));
     HEARTH_ASSIGN_OR_RETURN(bytes, GpuMemoryBytes(*cuda, world.size()));
   }
-  HEARTH_ASSIGN_OR_RETURN(world.shards,
-                          spec::ResolveShards(world.spec, world.size(), world.threads, bytes,
-                                              world.spec.batch().micro_batch_size()));
+  HEARTH_ASSIGN_OR_RETURN(world.shard,
+                          spec::ResolveShardLevel(world.spec, world.size(), world.threads, bytes,
+                                                  world.spec.batch().micro_batch_size()));
   HEARTH_ASSIGN_OR_RETURN(
       world.micro_batch,
-      spec::ResolveMicroBatch(world.spec, world.size(), world.threads, bytes, world.shards));
-  return world.shards > 1 ? FitAlone(bytes, world) : absl::OkStatus();
+      spec::ResolveMicroBatch(world.spec, world.size(), world.threads, bytes, world.shard));
+  return world.shard == spec::ShardLevel::kOff ? absl::OkStatus() : FitAlone(bytes, world);
 }
 
 // The slowest rank of each step, milliseconds. Ranks that run each for itself may have taken more
@@ -164,7 +164,8 @@ nlohmann::json FactsOf(const BenchWorld& world,
   if (OnGpu(world)) {
     out["nccl"] = NcclVersion().value_or("");
   }
-  out["shards"] = world.shards;
+  out["shard"] = std::string(spec::RowOf(world.shard).name);
+  out["shards"] = spec::ShardsOf(world.shard, world.size());
   if (world.spec.parallel().has_bucket_mib()) {
     out["bucket_mib"] = world.spec.parallel().bucket_mib();
   }
@@ -251,7 +252,7 @@ std::vector<BenchRankResult> MeasureAlone(const BenchWorld& world,
       alone.spec.mutable_batch()->set_global_batch_tokens(batch.rounds() * batch.micro_batch *
                                                           batch.sequence_length);
       alone.devices = {devices[i]};
-      alone.shards = 1;
+      alone.shard = spec::ShardLevel::kOff;
       alone.save_plans = save_plans;
       results[i] = RunWorld(alone).front();
     });

@@ -41,11 +41,12 @@ std::string Refusal(const BenchOptions& options) {
 
 TEST(ScalingBench, TwoRanks_AgreeAndSayWhatTheySent) {
   BenchOptions options = Options("cpu,cpu");
-  for (const char* sharded : {"off", "on"}) {
-    options.job.overrides = {std::string("parallel.shard_optimizer=") + sharded};
+  for (const char* sharded : {"off", "optimizer", "gradients"}) {
+    options.job.overrides = {std::string("parallel.shard=") + sharded};
     const nlohmann::json out = Measured(options);
     EXPECT_EQ(out["ranks"], 2);
-    EXPECT_EQ(out["shards"], std::string(sharded) == "on" ? 2 : 1);
+    EXPECT_EQ(out["shard"], sharded);
+    EXPECT_EQ(out["shards"], std::string(sharded) == "off" ? 1 : 2);
     EXPECT_EQ(out["transport"], "threads");
     EXPECT_EQ(out["micro_batches"], 2);  // of each rank
     EXPECT_EQ(out["losses_agree"], true);
@@ -85,12 +86,13 @@ TEST(ScalingBench, FitsDividedAlone_TakesWhatFitsWhole) {
   const auto bytes = [](int64_t micro_batch, int ranks) {
     v1::JobSpec job = *LoadJob(Options("cpu").job);
     job.mutable_resources()->set_workers(ranks);
-    const auto inputs = spec::MakePlanInputs(job, micro_batch, 1, true, ranks, ranks);
+    const auto inputs =
+        spec::MakePlanInputs(job, micro_batch, 1, true, ranks, spec::ShardLevel::kOptimizer);
     return spec::PlanTraining((*inputs)->options)->arena_bytes();
   };
   ASSERT_GT(bytes(2, 1), bytes(2, 2));
   SetEnv("HEARTH_MEMORY_BYTES", std::to_string(bytes(2, 2)).c_str());
-  options.job.overrides = {"parallel.shard_optimizer=on"};
+  options.job.overrides = {"parallel.shard=optimizer"};
   EXPECT_THAT(Refusal(options), testing::HasSubstr("holds the whole optimizer and needs"));
   options.job.overrides.push_back("batch.micro_batch_size=auto");
   const nlohmann::json out = Measured(options);

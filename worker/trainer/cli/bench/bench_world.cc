@@ -94,7 +94,7 @@ absl::Status ScalingRank::Build() {
   options.cuda = cuda_.get();
   options.world_size = world_.size();
   options.rank = rank_;
-  options.shards = world_.shards;
+  options.shard = world_.shard;
   HEARTH_ASSIGN_OR_RETURN(engine_, Engine::Create(options));
   HEARTH_RETURN_IF_ERROR(engine_->Initialise());
   program_ = std::make_unique<StepProgram>(*engine_, comm_.get(),
@@ -118,7 +118,7 @@ absl::Status ScalingRank::Upload() {
 }
 
 absl::Status ScalingRank::Step(int64_t step, bool quantised) {
-  for (int64_t m = 0; m < batch_.CountForRank(rank_); ++m) {
+  for (int64_t m = 0; m < program_->turns(); ++m) {
     HEARTH_RETURN_IF_ERROR(Upload());
     Pass pass;
     pass.step = static_cast<uint32_t>(step);

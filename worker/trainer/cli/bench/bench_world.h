@@ -19,7 +19,7 @@ struct BenchSetup {
   int64_t micro_batch = 0;
   int threads = 1;
   int steps = 0;  // BenchLength::steps
-  int shards = 1;
+  spec::ShardLevel shard = spec::ShardLevel::kOff;
   std::string plans;  // GEMM choices; empty: every rank makes its own
   // Rank 0 keeps its choices for later runs. Not where several worlds run at once: their rank 0s
   // would write the same file.

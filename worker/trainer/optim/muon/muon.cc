@@ -60,7 +60,8 @@ std::vector<int> Owners(const std::vector<TensorView>& matrices, int shards) {
 //   momentum and look ahead, into the gradient; Newton-Schulz, in place; the update
 // Ranks that divide the masters have pieces of tensors: between the first two they gather whole
 // gradients, each computes its own matrices, and after the second each gets the pieces that it
-// updates, as sums to which one rank adds the matrix and the others zeros.
+// updates, as sums to which one rank adds the matrix and the others zeros. So it goes group by
+// group of those gradients that there is room for together.
 class Muon : public Optimizer {
  public:
   explicit Muon(const OptimizerContext& context)
@@ -93,18 +94,8 @@ class Muon : public Optimizer {
     // On the pieces, before the gather: momentum works element by element, and each rank keeps it
     // for its pieces alone.
     HEARTH_RETURN_IF_ERROR(kernels::MuonMomentum(exec, momentum_));
-    if (divided_) {
-      HEARTH_RETURN_IF_ERROR(update.whole->Gather(exec));
-    }
-    for (const Shape& shape : shapes_) {
-      HEARTH_RETURN_IF_ERROR(kernels::NewtonSchulz(exec, {shape.matrices, row_}));
-    }
-    if (divided_) {
-      // Zeros where other ranks have the matrix: the sum is then the matrix itself, and exact.
-      for (const TensorView& matrix : others_) {
-        HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, matrix.data, matrix.bytes()));
-      }
-      HEARTH_RETURN_IF_ERROR(update.whole->SumPieces(exec));
+    for (const Group& group : groups_) {
+      HEARTH_RETURN_IF_ERROR(Orthogonalise(exec, group, update.whole));
     }
     update_.inputs = update.inputs;
     update_.skip = update.skip;
@@ -113,11 +104,13 @@ class Muon : public Optimizer {
 
   size_t WorkspaceBytes() const override {
     size_t bytes = rest_->WorkspaceBytes();
-    for (const Shape& shape : shapes_) {
-      const TensorView& first = shape.matrices.front();
-      bytes = std::max(bytes, kernels::NewtonSchulzWorkspaceBytes(
-                                  device_, first.dtype, first.rows(), first.cols(),
-                                  static_cast<int64_t>(shape.matrices.size())));
+    for (const Group& group : groups_) {
+      for (const Shape& shape : group.shapes) {
+        const TensorView& first = shape.matrices.front();
+        bytes = std::max(bytes, kernels::NewtonSchulzWorkspaceBytes(
+                                    device_, first.dtype, first.rows(), first.cols(),
+                                    static_cast<int64_t>(shape.matrices.size())));
+      }
     }
     return bytes;
   }
@@ -136,6 +129,33 @@ class Muon : public Optimizer {
     int64_t shorter = 0;
     std::vector<TensorView> matrices;
   };
+
+  // Matrices whose whole gradients are in memory together.
+  struct Group {
+    int number = 0;                  // WholeGradients'
+    std::vector<TensorView> all;     // only while it is bound
+    std::vector<Shape> shapes;       // what this rank computes
+    std::vector<TensorView> others;  // matrices of other ranks
+  };
+
+  absl::Status Orthogonalise(const kernels::Exec& exec,
+                             const Group& group,
+                             WholeGradients* whole) const {
+    if (divided_) {
+      HEARTH_RETURN_IF_ERROR(whole->Gather(exec, group.number));
+    }
+    for (const Shape& shape : group.shapes) {
+      HEARTH_RETURN_IF_ERROR(kernels::NewtonSchulz(exec, {shape.matrices, row_}));
+    }
+    if (!divided_) {
+      return absl::OkStatus();
+    }
+    // Zeros where other ranks have the matrix: the sum is then the matrix itself, and exact.
+    for (const TensorView& matrix : group.others) {
+      HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, matrix.data, matrix.bytes()));
+    }
+    return whole->SumPieces(exec, group.number);
+  }
 
   // What this rank keeps and updates. A piece may lie in several matrices, each with its own rate.
   void BindPieces(const OptimizerContext& context) {
@@ -171,36 +191,50 @@ class Muon : public Optimizer {
   // What this rank orthogonalises.
   void BindMatrices(const OptimizerContext& context) {
     const ParameterStore& store = *context.parameters;
-    std::vector<TensorView> matrices;
     for (int i = 0; i < store.size(); ++i) {
       const spec::Parameter& parameter = store.table()[static_cast<size_t>(i)];
       for (const spec::LogicalMatrix& matrix : parameter.matrices) {
         if (spec::IsHiddenMatrix(parameter)) {
-          matrices.push_back(GradientOf(store.gradient(i), matrix));
+          GroupOf(store.WholeGroup(i)).all.push_back(GradientOf(store.gradient(i), matrix));
         }
       }
     }
-    const std::vector<int> owners = Owners(matrices, context.shards);
-    for (size_t i = 0; i < matrices.size(); ++i) {
-      if (owners[i] == context.rank || !divided_) {
-        ShapeOf(matrices[i]).matrices.push_back(matrices[i]);
-      } else {
-        others_.push_back(matrices[i]);
+    for (Group& group : groups_) {
+      const std::vector<TensorView> all = std::exchange(group.all, {});
+      // Ranks wait for one another after each group, so each is shared out evenly by itself.
+      const std::vector<int> owners = Owners(all, context.shards);
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (owners[i] == context.rank || !divided_) {
+          ShapeOf(all[i], group.shapes).matrices.push_back(all[i]);
+        } else {
+          group.others.push_back(all[i]);
+        }
       }
     }
   }
 
-  Shape& ShapeOf(const TensorView& matrix) {
+  Group& GroupOf(int number) {
+    for (Group& group : groups_) {
+      if (group.number == number) {
+        return group;
+      }
+    }
+    Group& added = groups_.emplace_back();
+    added.number = number;
+    return added;
+  }
+
+  static Shape& ShapeOf(const TensorView& matrix, std::vector<Shape>& shapes) {
     const int64_t shorter = std::min(matrix.rows(), matrix.cols());
-    for (Shape& shape : shapes_) {
+    for (Shape& shape : shapes) {
       const TensorView& first = shape.matrices.front();
       if (shape.shorter == shorter && first.numel() == matrix.numel() &&
           first.dtype == matrix.dtype) {
         return shape;
       }
     }
-    shapes_.push_back({shorter, {}});
-    return shapes_.back();
+    shapes.push_back({shorter, {}});
+    return shapes.back();
   }
 
   const kernels::Device device_;
@@ -211,8 +245,7 @@ class Muon : public Optimizer {
   std::vector<kernels::MuonUpdateTensor> updates_;
   kernels::MuonMomentumArgs momentum_;
   kernels::MuonUpdateArgs update_;
-  std::vector<Shape> shapes_;
-  std::vector<TensorView> others_;  // matrices of other ranks
+  std::vector<Group> groups_;
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ CheckpointDuty::CheckpointDuty(RankContext& rank,
       identity_(std::move(identity)) {}
 
 absl::Status CheckpointDuty::Start() {
-  if (!rank_.leader && rank_.agreed.shards <= 1) {
+  if (!rank_.leader && rank_.agreed.shards() <= 1) {
     return absl::OkStatus();
   }
   PinHooks hooks;
@@ -97,7 +97,7 @@ absl::StatusOr<bool> CheckpointDuty::WritersReady(bool needed) {
   }
   int32_t busy = writer_->CanBegin() ? 0 : 1;
   // A divided checkpoint needs a piece from each rank, so all begin one or none does.
-  if (rank_.agreed.shards > 1) {
+  if (rank_.agreed.shards() > 1) {
     const absl::Status agreed = meeting_.comm().AllReduceMax(absl::MakeSpan(&busy, 1));
     if (!agreed.ok()) {
       return rank_.Blame(agreed);
@@ -131,7 +131,7 @@ absl::Status CheckpointDuty::Take(bool wait) {
     }
     // Rank 0 hears what the other ranks could not write, and the checkpoint before still stands.
     // Trouble of several checkpoints in a row does not pass by itself.
-    const bool passing = rank_.agreed.shards > 1 &&
+    const bool passing = rank_.agreed.shards() > 1 &&
                          (!rank_.leader || (absl::IsUnavailable(newest) && lacking_ < kLackingMax));
     if (!passing) {
       rank_.blame = v1::EXIT_REASON_IO;

@@ -102,7 +102,7 @@ TEST_F(SlowDiskTest, StepsGoOnAndDueCheckpointsAreSkipped) {
 
 // Rank 1 has soon written its part and could begin the next, which rank 0 skips.
 TEST_F(SlowDiskTest, OfOneRank_AllSkipTheSameCheckpoints) {
-  spec_.mutable_parallel()->set_shard_optimizer("on");
+  spec_.mutable_parallel()->set_shard("optimizer");
   ReleasingLink leader(Task(0, 2), store_, env_, 7);
   FakeLink other(Task(1, 2), store_);
   v1::TrainerExit other_exit;

@@ -179,6 +179,7 @@ std::string PlansJson(const Engine& engine, int world_size) {
   }
   plans["micro_batch_size"] = engine.options().micro_batch;
   plans["shards"] = engine.shards();  // the gradient norm is summed in another order
+  plans["divided_gradients"] = engine.parameters().gradients_divided();  // and so are they
   return plans.dump();
 }
 
@@ -364,14 +365,16 @@ std::vector<std::string> PlanDifferences(const std::string& plans_json,
   if (engine.on_gpu() && !engine.options().cuda->options().deterministic) {
     differences.push_back("train.deterministic is not true");
   }
+  // What checkpoints of older versions do not record.
+  const nlohmann::json unrecorded = {{"shards", 1}, {"divided_gradients", false}};
   for (const auto& [key, value] : now.items()) {
     if (key == "micro_batch_size" || !before.is_object()) {
       continue;  // compared by its own name
     }
-    if (key == "shards" && before.value("shards", 1) == engine.shards()) {
+    const auto old = before.find(key);
+    if (old == before.end() && unrecorded.value(key, nlohmann::json()) == value) {
       continue;
     }
-    const auto old = before.find(key);
     if (old == before.end() || *old != value) {
       differences.push_back(absl::StrCat(
           key, " was ", old == before.end() ? "not recorded" : old->dump(), ", is ", value.dump()));

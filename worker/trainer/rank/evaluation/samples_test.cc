@@ -146,7 +146,7 @@ TEST(SamplesTest, RunRank_TwoRanksOfASharedOptimizer_RankZeroWritesAndBothTrainO
   const TempDir dir;
   v1::JobSpec spec = TextJob(dir.path());
   spec.mutable_resources()->set_workers(2);
-  spec.mutable_parallel()->set_shard_optimizer("on");
+  spec.mutable_parallel()->set_shard("optimizer");
   spec.mutable_checkpoint()->set_every_steps(0);
   const auto run = [&](const v1::JobSpec& job, const std::string& out) {
     auto store = std::make_unique<LocalKeyValueStore>();

@@ -45,7 +45,7 @@ absl::StatusOr<std::optional<v1::ExitReason>> TrialDuty::Choose() {
     return std::nullopt;
   }
   Trial trial(rank_.spec,
-              TrialMadeWith(rank_.spec, rank_.task.world_size(), rank_.agreed.shards,
+              TrialMadeWith(rank_.spec, rank_.task.world_size(), rank_.agreed.shard,
                             rank_.agreed.micro_batch),
               before_);
   HEARTH_RETURN_IF_ERROR(CheckSame(meeting_.comm(), "ranks know of different runs of the trial",

@@ -103,7 +103,10 @@ void TrialRunner::Take(const StepResult& step) {
 
 }  // namespace
 
-std::string TrialMadeWith(const v1::JobSpec& job, int world_size, int shards, int64_t micro_batch) {
+std::string TrialMadeWith(const v1::JobSpec& job,
+                          int world_size,
+                          spec::ShardLevel shard,
+                          int64_t micro_batch) {
   // Without what changes no loss: names, checkpoints, the number of workers (the ranks are added
   // below).
   v1::JobSpec what = job;
@@ -115,8 +118,9 @@ std::string TrialMadeWith(const v1::JobSpec& job, int world_size, int shards, in
   what.mutable_resources()->set_device(device);
   std::string text;  // sorts the keys of maps, which the wire format does not
   google::protobuf::TextFormat::PrintToString(what, &text);
+  const std::string level(spec::RowOf(shard).name);
   return Sha256Hex(
-      absl::StrCat(text, world_size, " ranks, ", shards, " shards, ", micro_batch, " sequences"));
+      absl::StrCat(text, world_size, " ranks, ", level, ", ", micro_batch, " sequences"));
 }
 
 absl::StatusOr<TrialRunResult> RunTrial(Trainer& trainer, const TrialRunOptions& options) {

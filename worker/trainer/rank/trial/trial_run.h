@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/spec/plan/shard_levels.h"
 #include "hearth/v1/job.pb.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/link/link.h"
@@ -16,7 +17,10 @@ namespace hearth::trainer {
 
 // What the losses of a trial depend on, as a digest: all of `job` but what only says where it runs,
 // is kept and is called. `job` is complete.
-std::string TrialMadeWith(const v1::JobSpec& job, int world_size, int shards, int64_t micro_batch);
+std::string TrialMadeWith(const v1::JobSpec& job,
+                          int world_size,
+                          spec::ShardLevel shard,
+                          int64_t micro_batch);
 
 struct TrialRunOptions {
   int64_t steps = 0;

@@ -339,10 +339,10 @@ TEST_F(TrialRunTest, TwoRanksOfWhichOneKnowsTheDecision_BothSaySo) {
 }
 
 TEST_F(TrialRunTest, TwoRanks_ChooseAlikeShardedOrNot) {
-  for (const char* shard : {"off", "on"}) {
+  for (const char* shard : {"off", "optimizer"}) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = WithTrial(1);
-    spec.mutable_parallel()->set_shard_optimizer(shard);
+    spec.mutable_parallel()->set_shard(shard);
     const auto [leader, follower] = RunTwo(Task(spec));
     ASSERT_EQ(leader->exits[0].reason(), v1::EXIT_REASON_FINISHED) << leader->exits[0].message();
     EXPECT_EQ(follower->exits[0].reason(), v1::EXIT_REASON_FINISHED)
@@ -369,18 +369,19 @@ TEST_F(TrialRunTest, TwoRanks_ChooseAlikeShardedOrNot) {
 }
 
 TEST_F(TrialRunTest, MadeWith_IsTheSameForTheSameAlone) {
+  constexpr spec::ShardLevel kOff = spec::ShardLevel::kOff;
   const v1::JobSpec spec = WithTrial(1);
-  const std::string digest = TrialMadeWith(spec, 1, 1, 2);
+  const std::string digest = TrialMadeWith(spec, 1, kOff, 2);
   v1::JobSpec moved = spec;
   moved.set_name("other");
   moved.mutable_resources()->set_workers(9);
   moved.mutable_checkpoint()->set_every_steps(7);
-  EXPECT_EQ(TrialMadeWith(moved, 1, 1, 2), digest);
-  EXPECT_NE(TrialMadeWith(spec, 2, 1, 2), digest);
-  EXPECT_NE(TrialMadeWith(spec, 1, 2, 2), digest);
-  EXPECT_NE(TrialMadeWith(spec, 1, 1, 4), digest);
+  EXPECT_EQ(TrialMadeWith(moved, 1, kOff, 2), digest);
+  EXPECT_NE(TrialMadeWith(spec, 2, kOff, 2), digest);
+  EXPECT_NE(TrialMadeWith(spec, 1, spec::ShardLevel::kOptimizer, 2), digest);
+  EXPECT_NE(TrialMadeWith(spec, 1, kOff, 4), digest);
   moved.mutable_train()->set_seed(99);
-  EXPECT_NE(TrialMadeWith(moved, 1, 1, 2), digest);
+  EXPECT_NE(TrialMadeWith(moved, 1, kOff, 2), digest);
 }
 
 }  // namespace
