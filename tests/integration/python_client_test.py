@@ -73,7 +73,7 @@ class PythonClient(harness.ClusterTest):
     def test_a_job_file_that_pyyaml_read_is_submitted_again(self):
         notify = [{"on": ["cancelled"], "url": "http://127.0.0.1:9/"}]
         words = {"answer": "no", "y": "off"}
-        spec = harness.tiny_job(self.data, 3, workers=1, notify=notify, labels=words, parallel={"shard_optimizer": "off"})
+        spec = harness.tiny_job(self.data, 3, workers=1, notify=notify, labels=words, parallel={"shard": "off"})
         first = self.hearth.submit(spec)
         printed = yaml.safe_load(self.cluster.jobctl("get", first, "--spec").stdout)
         self.assertEqual((printed["notify"], printed["labels"]), (notify, words))

@@ -157,7 +157,7 @@ TEST_F(AgreementTest, AJobThatFitsNoGpuOfThisSize_SaysSo) {
   for (const bool gpu : {false, true}) {
     device_ = gpu ? "cuda:0" : "cpu";
     const auto outcomes = Agree({1, 1}, nullptr, [](const auto& parts, v1::ExitReason& blamed) {
-      return AgreeOnMicroBatch(parts, 1, blamed);
+      return AgreeOnMicroBatch(parts, kOff, blamed);
     });
     for (const Outcome& outcome : outcomes) {
       EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted) << outcome.status;
