@@ -46,7 +46,7 @@ v1::JobSpec JobOf(const MeasuredRun& run) {
 // The plan's options without its memory.
 std::unique_ptr<PlanInputs> PlanOf(const v1::JobSpec& job, const MeasuredRun& run) {
   absl::StatusOr<std::unique_ptr<PlanInputs>> plan =
-      MakePlanInputs(job, run.micro_batch, 1, /*training=*/true, run.gpus, 1);
+      MakePlanInputs(job, run.micro_batch, 1, /*training=*/true, run.gpus);
   return plan.ok() ? *std::move(plan) : nullptr;
 }
 

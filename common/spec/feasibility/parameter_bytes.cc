@@ -68,7 +68,7 @@ v1::JobSpec JobIn(std::string_view recipe) {
 // A large matrix of the layers, as the job would hold it.
 Parameter MatrixOf(const v1::JobSpec& job) {
   const absl::StatusOr<std::unique_ptr<PlanInputs>> plan =
-      MakePlanInputs(job, 1, /*threads=*/1, /*training=*/true, 1, 1);
+      MakePlanInputs(job, 1, /*threads=*/1, /*training=*/true);
   HEARTH_CHECK(plan.ok(), std::string(plan.status().message()).c_str());
   const std::vector<Parameter>& table = (*plan)->table;
   return *std::find_if(table.begin(), table.end(), [](const Parameter& parameter) {
