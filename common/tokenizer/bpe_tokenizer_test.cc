@@ -1,10 +1,13 @@
 #include "common/tokenizer/bpe_tokenizer.h"
 
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/base/system.h"
 #include "common/tokenizer/scanner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,6 +39,13 @@ Json Added(int id, const std::string& content) {
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
+std::string Data(const std::string& name) {
+  std::ifstream file(std::string(GetEnv("HEARTH_SOURCE_DIR")) + "/common/tokenizer/testdata/" +
+                     name);
+  EXPECT_TRUE(file.good()) << name;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
 // The plain definition over the pieces of PCRE2.
 std::vector<int32_t> Reference(const TestTokenizer& plain,
                                std::string_view pattern,
@@ -52,6 +62,18 @@ std::vector<int32_t> Reference(const TestTokenizer& plain,
                        })
                   .ok());
   return tokens;
+}
+
+// Files and tokens of Hugging Face's library; testdata/README.md says which.
+TEST(BpeTokenizerTest, Encode_FilesOfThreeStyles_IsWhatTheLibraryRecorded) {
+  const Json sample = Json::parse(Data("sample.json"));
+  const auto text = sample["text"].get<std::string>();
+  ASSERT_EQ(sample["tokens"].size(), 3U);
+  for (const auto& [style, tokens] : sample["tokens"].items()) {
+    const auto tokenizer = Parse(Json::parse(Data(style + ".json")));
+    ASSERT_NE(tokenizer, nullptr) << style;
+    EXPECT_EQ(Encode(*tokenizer, text), tokens.get<std::vector<int32_t>>()) << style;
+  }
 }
 
 TEST(BpeTokenizerTest, Encode_RandomTextAndMerges_EqualsThePlainDefinition) {

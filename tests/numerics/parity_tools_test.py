@@ -1,5 +1,10 @@
 #!/usr/bin/python3
-"""compare.py and fidelity.py on made-up runs: they pass what is within their bounds, fail what is not, and say so by their exit status."""
+"""compare.py and fidelity.py on made-up runs: they pass what is within their bounds, fail what is not, and say so by their exit status.
+
+Also that the tools of this folder and of tests/bench ask each other only for names that exist: most need torch or a GPU, so no test runs them.
+"""
+import ast
+import glob
 import json
 import math
 import os
@@ -13,6 +18,39 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support", "common")]
 import temp_folder  # noqa: E402
 import tensor_file  # noqa: E402
+
+
+def names_of(path):
+    """What the top level of a module defines or imports."""
+    with open(path) as f:
+        tree = ast.parse(f.read(), path)
+    found = set()
+    for node in tree.body:
+        for part in ast.walk(node) if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) else [node]:
+            if isinstance(part, (ast.FunctionDef, ast.ClassDef)):
+                found.add(part.name)
+            elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                found.add(part.id)
+            elif isinstance(part, ast.alias):
+                found.add((part.asname or part.name).split(".")[0])
+    return found
+
+
+def missing_names(paths):
+    """"file:line: module.name" for each name that one of these files takes from another and that is not there."""
+    modules = {os.path.basename(path)[:-len(".py")]: names_of(path) for path in paths}
+    problems = []
+    for path in paths:
+        with open(path) as f:
+            nodes = list(ast.walk(ast.parse(f.read(), path)))
+        aliases = {a.asname or a.name: a.name for node in nodes if isinstance(node, ast.Import) for a in node.names if a.name in modules}
+        used = [(node.lineno, aliases[node.value.id], node.attr) for node in nodes
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases]
+        used += [(node.lineno, node.module, a.name) for node in nodes if isinstance(node, ast.ImportFrom) and node.module in modules
+                 for a in node.names]
+        problems += [f"{os.path.basename(path)}:{line}: {module}.{name}" for line, module, name in used
+                     if name not in modules[module] | {"__file__", "__doc__", "__name__"}]
+    return problems
 
 
 class Tools(temp_folder.FolderTest):
@@ -69,6 +107,17 @@ class Tools(temp_folder.FolderTest):
         with open(self.path("bf16"), "wb") as f:
             f.write(len(header).to_bytes(8, "little") + header + bytes([0x80, 0x3F, 0x40, 0xC0]))
         np.testing.assert_array_equal(tensor_file.read(self.path("bf16"))["x"], [1.0, -3.0])
+
+    def test_tools_ask_each_other_only_for_names_that_exist(self):
+        for name, text in (("helper", "import json\nLIMIT = 3\n\n\ndef read():\n    inner = LIMIT\n    return inner\n"),
+                           ("user", "import helper as h\nfrom helper import LIMIT, gone\n\n\ndef f():\n    return h.read(), h.json, h.inner\n")):
+            with open(self.path(name + ".py"), "w") as f:
+                f.write(text)
+        self.assertEqual(missing_names([self.path("helper.py"), self.path("user.py")]), ["user.py:6: helper.inner", "user.py:2: helper.gone"])
+        folders = [HERE] + [os.path.join(HERE, "..", *parts) for parts in (("bench",), ("support", "common"), ("integration",))]
+        tools = [path for folder in folders for path in sorted(glob.glob(os.path.join(folder, "*.py")))]
+        self.assertIn("sft_compare.py", [os.path.basename(path) for path in tools])
+        self.assertEqual(missing_names(tools), [])
 
     def test_fidelity_gaps(self):
         base = self.metrics("bf16.jsonl")

@@ -22,6 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import compare  # noqa: E402
+import metrics_file  # noqa: E402
 
 TOLERANCE = 1e-3
 SEQUENCE = 224
@@ -136,7 +137,7 @@ def hearth_step(program, model, dataset, documents, out):
     (out / "job.yaml").write_text(json.dumps(job))
     subprocess.run([program, "run", out / "job.yaml", "--out", out, "--dump-gradients", out / "gradients"], check=True,
                    stdout=subprocess.DEVNULL)
-    loss = compare.read_metrics(out / "metrics.jsonl")[1]["loss"]
+    loss = metrics_file.read(out / "metrics.jsonl")[1]["loss"]
     # The files have the gradient of the sum over the global batch's tokens; that of the mean over those that count is wanted.
     scale = samples * SEQUENCE / sum(int(counts[1:].sum()) for _, counts in documents)
     return loss, {name: scale * tensor for name, tensor in compare.read_gradients(str(out / "gradients")).items()}

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "common/formats/gpu_units.h"
 #include "common/spec/gpus/fact_reader.h"
 #include "common/spec/violations/names.h"
@@ -25,7 +26,9 @@ namespace hearth::spec {
 namespace {
 
 constexpr std::string_view kFormatNames[kMatrixFormatCount] = {"bf16", "fp8", "fp8_block", "fp4"};
-constexpr int kOldest = 80;  // compute capability of the oldest GPU that Hearth runs on
+constexpr size_t kNamesShown = 3;     // of the GPUs nearest to a name that is unknown
+constexpr size_t kLongestName = 128;  // that is compared with those of the GPUs, bytes
+constexpr int kOldest = 80;           // compute capability of the oldest GPU that Hearth runs on
 
 GpuRow ReadRow(const std::string& name, const YAML::Node& node, std::vector<std::string>& errors) {
   FactReader facts(node, "gpus.yaml: " + name, errors);
@@ -113,6 +116,40 @@ const GpuRow* OnlyGpu(Fits fits) {
   return found;
 }
 
+// How far `wanted`, which is folded, is from a row's name or the nearest part of it: people leave
+// out the first words ("5091") and the last ones ("H100").
+int Distance(const std::string& wanted, const std::string& name) {
+  const std::vector<std::string> words = absl::StrSplit(name, ' ');
+  int nearest = EditDistance(wanted, Folded(name));
+  for (size_t first = 0; first < words.size(); ++first) {
+    std::string part;
+    for (size_t last = first; last < words.size(); ++last) {
+      part += Folded(words[last]);
+      nearest = std::min(nearest, EditDistance(wanted, part));
+    }
+  }
+  return nearest;
+}
+
+// `wanted` is folded. The nearest first, equally near ones in the order of the file.
+std::vector<std::string_view> NearestGpus(const std::string& wanted) {
+  // A longer text cannot be a slip of a name; the bound keeps hostile input cheap.
+  if (wanted.empty() || wanted.size() > kLongestName) {
+    return {};
+  }
+  std::vector<std::pair<int, std::string_view>> rows;
+  for (const GpuRow& row : Gpus()) {
+    rows.emplace_back(Distance(wanted, row.name), row.name);
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < std::min(rows.size(), kNamesShown); ++i) {
+    names.push_back(rows[i].second);
+  }
+  return names;
+}
+
 MatrixFormat FormatOf(const Recipe& recipe) {
   if (!recipe.quantised()) {
     return MatrixFormat::kBf16;
@@ -177,11 +214,11 @@ absl::StatusOr<const GpuRow*> GpuByName(std::string_view name) {
       return found;
     }
   }
-  std::vector<std::string_view> names;
-  for (const GpuRow& row : Gpus()) {
-    names.push_back(row.name);
-  }
-  return absl::InvalidArgumentError(UnknownNameText(name, "known GPU", names));
+  const std::vector<std::string_view> nearest = NearestGpus(wanted);
+  return absl::InvalidArgumentError(
+      Text('"', name, "\" is not a known GPU",
+           nearest.empty() ? "" : Text("; the nearest are ", NamesText(nearest)),
+           "; configs/gpus.yaml has all"));
 }
 
 RecipeOnGpu RecipeOn(const GpuRow& gpu, const Recipe& recipe) {

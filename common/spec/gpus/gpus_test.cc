@@ -1,6 +1,7 @@
 #include "common/spec/gpus/gpus.h"
 
 #include <cstdint>
+#include <string>
 
 #include "gtest/gtest.h"
 
@@ -36,6 +37,40 @@ TEST(PlannableBytesNow, OthersHoldMemory_WhatIsStillToComeFits) {
           << others << " bytes of others, " << world_size << " ranks";
     }
   }
+}
+
+// All names of the table would hide the one that was meant.
+TEST(GpuByName, UnknownName_GetsTheNearestAlone) {
+  struct Case {
+    const char* name;
+    const char* error;
+  };
+  constexpr Case kCases[] = {
+      {"RTX 5091",
+       "\"RTX 5091\" is not a known GPU; the nearest are RTX 5090, RTX 3090 and RTX 4090; "
+       "configs/gpus.yaml has all"},
+      {"h300",
+       "\"h300\" is not a known GPU; the nearest are H100 PCIe, H100 SXM and H200; "
+       "configs/gpus.yaml has all"},
+      {"", "\"\" is not a known GPU; configs/gpus.yaml has all"},
+  };
+  for (const Case& c : kCases) {
+    EXPECT_EQ(GpuByName(c.name).status().message(), c.error) << c.name;
+  }
+}
+
+// It ends the names of two rows.
+TEST(GpuByName, AmbiguousName_GetsBothFirst) {
+  const std::string error(GpuByName("6000").status().message());
+  EXPECT_EQ(error.find("\"6000\" is not a known GPU; the nearest are RTX PRO 6000, RTX A6000 and "),
+            0U)
+      << error;
+}
+
+// A name that is longer than any slip can be is compared with none.
+TEST(GpuByName, HostileName_IsRefusedWithoutNames) {
+  const std::string error(GpuByName(std::string(1 << 20, 'x')).status().message());
+  EXPECT_EQ(error.find("nearest"), std::string::npos);
 }
 
 }  // namespace
