@@ -4,6 +4,7 @@
 #   PCH: which precompiled header its files read (cmake/Precompiled.cmake).
 # add_unit_test(name SRCS ... DEPS ... [LABELS ...])
 #   A GoogleTest executable, one ctest entry. Label gpu: it needs a GPU, scripts/test.sh leaves it out and the bundle carries it.
+#   Other tests get their time limit from hearth_time_limit.
 
 # Off in the preset that users build: a warning that their compiler makes up at its level must not stop them.
 option(HEARTH_WERROR "Warnings are errors" ON)
@@ -15,8 +16,13 @@ set(HEARTH_SANITIZE "" CACHE STRING "Value for -fsanitize=, or empty")
 set(HEARTH_SLOWDOWN 1)  # the time limits of tests are multiplied by it
 if(HEARTH_SANITIZE)
   set(HEARTH_SLOWDOWN 5)
-  # With its checks in between, GCC 12 takes the parts of a std::optional for unset.
-  add_compile_options(-fsanitize=${HEARTH_SANITIZE} -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+  add_compile_options(-fsanitize=${HEARTH_SANITIZE} -fno-omit-frame-pointer)
+  # The one macro by which code asks: clang has none of GCC's, and below the thread sanitizer loses its own.
+  add_compile_definitions(HEARTH_SANITIZED)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # With its checks in between, GCC 12 takes the parts of a std::optional for unset.
+    add_compile_options(-Wno-maybe-uninitialized)
+  endif()
   add_link_options(-fsanitize=${HEARTH_SANITIZE})
   if(HEARTH_SANITIZE STREQUAL "thread")
     # With this macro protobuf's maps have one member more than in Debian's library, which is built without it.
@@ -80,7 +86,6 @@ function(add_unit_test name)
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 120)
   endif()
-  math(EXPR A_TIMEOUT "${A_TIMEOUT} * ${HEARTH_SLOWDOWN}")
   hearth_existing_sources(${name} A_SRCS ${A_SRCS})
   add_executable(${name} ${A_SRCS})
   hearth_target_defaults(${name})
@@ -95,8 +100,15 @@ function(add_unit_test name)
     set_property(GLOBAL APPEND PROPERTY HEARTH_GPU_TESTS ${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} LABELS "unit;${A_LABELS}"
+  hearth_time_limit(${A_TIMEOUT} ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "unit;${A_LABELS}"
     ENVIRONMENT "OMP_NUM_THREADS=1;HEARTH_SOURCE_DIR=${CMAKE_SOURCE_DIR};HEARTH_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
+endfunction()
+
+# hearth_time_limit(seconds test...): the time limit of tests that add_test made; under a sanitizer they get more, as unit tests do.
+function(hearth_time_limit seconds)
+  math(EXPR seconds "${seconds} * ${HEARTH_SLOWDOWN}")
+  set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${seconds})
 endfunction()
 
 # Whether a target links a library of gRPC's, itself or through others.

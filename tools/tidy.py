@@ -55,7 +55,7 @@ class Tree:
             return [p for p in set(out.splitlines()) if os.path.isfile(os.path.join(self.root, p))]
         found = []
         for folder, dirs, files in os.walk(self.root):
-            dirs[:] = [d for d in dirs if d not in (".git", "build")]
+            dirs[:] = [d for d in dirs if folder != self.root or d not in (".git", ".cache", "build")]
             found += [os.path.relpath(os.path.join(folder, f), self.root) for f in files]
         return found
 
@@ -528,6 +528,14 @@ def dead_files(tree: Tree) -> Iterator[Finding]:
         mention = re.compile(rf"\b{re.escape(name)}\b")
         if not any(words <= tree.words(p) and mention.search(tree.text(p)) for p in tree.paths if p != path):
             yield Finding(path, 0, "dead-files", "nothing mentions it")
+
+
+@rule
+def time_limits(tree: Tree) -> Iterator[Finding]:
+    """A test's time limit is given by hearth_time_limit or add_unit_test, which give it more under a sanitizer."""
+    for path in tree.having("CMakeLists.txt"):
+        for found in re.finditer(r"\bPROPERTIES\b[^)]*\bTIMEOUT\b", tree.text(path)):
+            yield Finding(path, tree.text(path).count("\n", 0, found.end()) + 1, "time-limits", "use hearth_time_limit")
 
 
 POINT_USE = re.compile(r'\b(?:HEARTH_FAULT_POINT|fault::Check(?:Step)?)\(\s*"([^"]+)"')

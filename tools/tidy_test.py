@@ -104,6 +104,8 @@ CASES = [
      {"docs/a.md": "`a_test.cc::A.Works`, `b_test.py::test_b`\n", "a_test.cc": "TEST_F(A,\n       Works) {}\n",
       "b_test.py": "class B:\n    def test_b(self):\n"}),
     ("docs-tests", {"docs/a.md": "`b_test.py::test_b`\n"}, {"docs/a.md": "`b_test.py`\n"}),
+    ("time-limits", {"a/CMakeLists.txt": "set_tests_properties(a PROPERTIES LABELS unit\n  TIMEOUT 60)\n"},
+     {"a/CMakeLists.txt": "set_tests_properties(a PROPERTIES LABELS unit)\nhearth_time_limit(60 a)\nadd_unit_test(b TIMEOUT 60)\n"}),
     ("docs-title", {"docs/a.md": "# A\n# B\n"}, {"docs/a.md": "# A\n```\n# not a title\n```\n"}),
 ]
 
@@ -130,6 +132,10 @@ class TidyTest(unittest.TestCase):
             with self.subTest(rule=rule, faulty=faulty):
                 self.assertTrue(found(faulty, rule))
                 self.assertEqual(found(mended, rule), [])
+
+    def test_without_git_only_the_build_folder_at_the_top_is_left_out(self):
+        with tree_of({"build/a.cc": "", "common/dataset/build/b.cc": ""}) as tree:
+            self.assertEqual(tree.paths, ["common/dataset/build/b.cc"])
 
     def test_every_rule_has_a_case(self):
         self.assertEqual({case[0] for case in CASES}, set(tidy.RULES))

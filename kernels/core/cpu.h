@@ -13,7 +13,7 @@
 // into it (HEARTH_INLINE). OpenMP regions must be outside: the compiler does not clone outlined
 // bodies. The sanitizers' runtimes are not ready when the choice is made, so they get the base
 // version.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(HEARTH_SANITIZED)
 #define HEARTH_SIMD __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define HEARTH_SIMD

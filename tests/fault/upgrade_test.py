@@ -23,6 +23,7 @@ class UpgradeTest(harness.ClusterTest):
     def setUp(self):
         super().setUp()
         self.second = rig.second_version(os.path.join(self.cluster.dir, "second"))
+        self.commit = rig.commit(os.path.join(self.second, "hearth-worker"))
         self.versions = {name: self.version(name) for name in self.cluster.workers}
 
     def version(self, worker):
@@ -38,7 +39,7 @@ class UpgradeTest(harness.ClusterTest):
         self.cluster.bins["coordinator"] = self.second
         self.cluster.coordinator.kill(signal.SIGTERM)
         self.cluster.start_coordinator()
-        self.assertIn("feedface", self.cluster.jobctl("version").stdout)
+        self.assertIn(self.commit, self.cluster.jobctl("version").stdout)
         for job, before in jobs.items():
             now = self.cluster.wait_step(job, min(STEPS, int(before["step"]) + 1))
             self.assertEqual(now["epoch"], before["epoch"], "a new coordinator stops nobody")
@@ -53,7 +54,7 @@ class UpgradeTest(harness.ClusterTest):
         c.start_worker(name)
         c.wait_worker(name)
         c.jobctl("uncordon", name)
-        self.assertIn("feedface", self.version(name))
+        self.assertIn(self.commit, self.version(name))
         for job in self.jobs:
             self.assert_one_version(job)
 
@@ -84,7 +85,7 @@ class UpgradeTest(harness.ClusterTest):
             self.assert_one_version(job)
         self.assertEqual(c.job(reference)["epoch"], "1")
         self.assertTrue(all(outcome == outcomes[-1] for outcome in outcomes), "each as if nobody had upgraded")
-        self.assertTrue(all("feedface" in self.version(name) for name in c.workers))
+        self.assertTrue(all(self.commit in self.version(name) for name in c.workers))
 
     def test_coordinator_first(self):
         self.roll(self.upgrade_coordinator, self.upgrade_workers)

@@ -213,7 +213,9 @@ absl::StatusOr<std::vector<int32_t>> TokenizerProcess::Encode(std::string_view t
   absl::MutexLock lock(&mu_);
   HEARTH_ASSIGN_OR_RETURN(const std::string reply, pipe_->Call('E', text));
   std::vector<int32_t> tokens(reply.size() / sizeof(int32_t));
-  std::memcpy(tokens.data(), reply.data(), tokens.size() * sizeof(int32_t));
+  if (!tokens.empty()) {  // else both may be null, which memcpy forbids
+    std::memcpy(tokens.data(), reply.data(), tokens.size() * sizeof(int32_t));
+  }
   return tokens;
 }
 

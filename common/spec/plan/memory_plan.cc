@@ -20,29 +20,35 @@ int64_t AlignUp(int64_t value, int64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-bool AliveTogether(const PlannedBuffer& a, const PlannedBuffer& b) {
-  return a.tier == b.tier && a.first_use <= b.last_use && b.first_use <= a.last_use;
-}
-
-struct Interval {
+// A buffer that comes and goes, at its place.
+struct Placed {
   int64_t begin;
   int64_t end;
+  int32_t first_use;
+  int32_t last_use;
 };
 
-// The offset in the tightest gap between `taken` (sorted by begin) that holds the buffer, else
-// behind them all.
-int64_t BestFit(const std::vector<Interval>& taken, const PlannedBuffer& buffer) {
+bool AliveTogether(const Placed& a, const PlannedBuffer& b) {
+  return a.first_use <= b.last_use && b.first_use <= a.last_use;
+}
+
+// The offset from `base` on in the tightest gap that holds the buffer between those of `placed`
+// (its tier's, sorted by begin) that are alive with it, else behind them all.
+int64_t BestFit(const std::vector<Placed>& placed, int64_t base, const PlannedBuffer& buffer) {
   int64_t best_offset = -1;
   int64_t best_slack = std::numeric_limits<int64_t>::max();
-  int64_t cursor = 0;
-  for (const Interval& interval : taken) {
+  int64_t cursor = base;
+  for (const Placed& other : placed) {
+    if (!AliveTogether(other, buffer)) {
+      continue;
+    }
     const int64_t offset = AlignUp(cursor, buffer.alignment);
-    const int64_t slack = interval.begin - (offset + buffer.bytes);
+    const int64_t slack = other.begin - (offset + buffer.bytes);
     if (slack >= 0 && slack < best_slack) {
       best_slack = slack;
       best_offset = offset;
     }
-    cursor = std::max(cursor, interval.end);
+    cursor = std::max(cursor, other.end);
   }
   return best_offset >= 0 ? best_offset : AlignUp(cursor, buffer.alignment);
 }
@@ -97,8 +103,9 @@ void MemoryPlan::Place() {
     end_of_time = std::max(end_of_time, buffer.last_use);
   }
   int64_t base[kMemoryTierCount] = {0, 0};  // end of the buffers that live for ever
-  std::vector<size_t> placed;
-  std::vector<Interval> taken;
+  // Sorted by begin as they come: a plan of a thousand layers has ten thousand buffers, and each
+  // looks at all before it.
+  std::vector<Placed> placed[kMemoryTierCount];
   std::fill(std::begin(arena_bytes_), std::end(arena_bytes_), 0);
   for (const size_t index : order) {
     PlannedBuffer& buffer = buffers_[index];
@@ -109,16 +116,14 @@ void MemoryPlan::Place() {
       buffer.offset = AlignUp(base[tier], buffer.alignment);
       base[tier] = buffer.offset + buffer.bytes;
     } else {
-      taken.assign(1, Interval{0, base[tier]});
-      for (const size_t other : placed) {
-        if (AliveTogether(buffers_[other], buffer)) {
-          taken.push_back({buffers_[other].offset, buffers_[other].offset + buffers_[other].bytes});
-        }
-      }
-      std::sort(taken.begin(), taken.end(),
-                [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
-      buffer.offset = BestFit(taken, buffer);
-      placed.push_back(index);
+      std::vector<Placed>& others = placed[tier];
+      buffer.offset = BestFit(others, base[tier], buffer);
+      const Placed here{buffer.offset, buffer.offset + buffer.bytes, buffer.first_use,
+                        buffer.last_use};
+      others.insert(
+          std::upper_bound(others.begin(), others.end(), here,
+                           [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+          here);
     }
     arena_bytes_[tier] = std::max(arena_bytes_[tier], buffer.offset + buffer.bytes);
   }

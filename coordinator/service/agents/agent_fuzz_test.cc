@@ -77,7 +77,7 @@ bool SetExtreme(Message& message, const FieldDescriptor* field, int n) {
       return true;
     }
     case FieldDescriptor::CPPTYPE_ENUM:
-      r.SetEnumValue(&message, field, static_cast<int>(integers[n] >> 32) + n);
+      r.SetEnumValue(&message, field, static_cast<int>((integers[n] >> 32) + n));
       return true;
     case FieldDescriptor::CPPTYPE_BOOL:
       r.SetBool(&message, field, n % 2 == 0);

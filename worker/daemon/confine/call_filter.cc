@@ -55,7 +55,7 @@ constexpr DeniedCall kDenied[] = {
     {"bpf", kKernel},
     {"syslog", kKernel},
 // The leak checker of a build with AddressSanitizer attaches to its own process.
-#ifndef __SANITIZE_ADDRESS__
+#ifndef HEARTH_SANITIZED
     {"ptrace", kOthers},
 #endif
     {"process_vm_writev", kOthers},

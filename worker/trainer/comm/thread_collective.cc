@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -7,6 +7,13 @@
 
 namespace hearth::trainer {
 namespace {
+
+// Elements [begin, begin + count) of `from` to the same places of `to`. Where there are none, both
+// may be null, which memcpy forbids.
+template <typename T>
+void Copy(const void* from, size_t begin, size_t count, void* to) {
+  std::copy_n(static_cast<const T*>(from) + begin, count, static_cast<T*>(to) + begin);
+}
 
 // Meeting place of the ranks. Each operation has two phases: all have come (the last one computes),
 // all have gone.
@@ -72,7 +79,7 @@ class ThreadCollective : public CpuCollective {
     group_->Meet(rank_, data.data(), [root, size](const std::vector<void*>& buffers) {
       for (size_t r = 0; r < buffers.size(); ++r) {
         if (static_cast<int>(r) != root) {
-          std::memcpy(buffers[r], buffers[static_cast<size_t>(root)], size);
+          Copy<uint8_t>(buffers[static_cast<size_t>(root)], 0, size, buffers[r]);
         }
       }
     });
@@ -93,8 +100,7 @@ class ThreadCollective : public CpuCollective {
           if (to == from) {
             continue;
           }
-          std::memcpy(static_cast<uint8_t*>(buffers[to]) + from * piece,
-                      static_cast<const uint8_t*>(buffers[from]) + from * piece, piece);
+          Copy<uint8_t>(buffers[from], from * piece, piece, buffers[to]);
         }
       }
     });
@@ -115,7 +121,7 @@ class ThreadCollective : public CpuCollective {
         }
       }
       for (size_t r = 1; r < buffers.size(); ++r) {
-        std::memcpy(buffers[r], first, n * sizeof(T));
+        Copy<T>(first, 0, n, buffers[r]);
       }
     });
     return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -42,6 +43,13 @@ class SafeLink : public FakeLink {
   absl::Mutex mu_;
 };
 
+// What a rank's threads use lives to the end of the process, as they may.
+template <typename T, typename... Args>
+T& Kept(Args&&... args) {
+  static auto* const kept = new std::vector<std::unique_ptr<T>>;
+  return *kept->emplace_back(std::make_unique<T>(std::forward<Args>(args)...));
+}
+
 // A rank whose threads outlive the test.
 struct Rank {
   Rank(int rank, int world_size, KeyValueStore& store) : link(Task(rank, world_size), store) {
@@ -77,42 +85,42 @@ struct Rank {
 
 TEST(PulseThreadTest, StartPulseThread_StepHangs_SaysSoAndLeaves) {
   PrepareStacks();
-  auto* const store = new LocalKeyValueStore;
-  auto* const rank = new Rank(0, 1, *store);
-  StartPulseThread(rank->options);
-  rank->pulse.StepDone(12, absl::Milliseconds(5));
-  rank->pulse.Begin(Activity::kStep, "launching a step");
-  rank->AdvanceUntilLeft();
-  EXPECT_EQ(rank->code, ExitCodeOf(v1::EXIT_REASON_HUNG).code);
-  ASSERT_EQ(rank->link.exits.size(), 1U);
-  const v1::TrainerExit& exit = rank->link.exits[0];
+  auto& store = Kept<LocalKeyValueStore>();
+  auto& rank = Kept<Rank>(0, 1, store);
+  StartPulseThread(rank.options);
+  rank.pulse.StepDone(12, absl::Milliseconds(5));
+  rank.pulse.Begin(Activity::kStep, "launching a step");
+  rank.AdvanceUntilLeft();
+  EXPECT_EQ(rank.code, ExitCodeOf(v1::EXIT_REASON_HUNG).code);
+  ASSERT_EQ(rank.link.exits.size(), 1U);
+  const v1::TrainerExit& exit = rank.link.exits[0];
   EXPECT_EQ(exit.reason(), v1::EXIT_REASON_HUNG);
   EXPECT_EQ(exit.step(), 12);
   EXPECT_TRUE(absl::StartsWith(exit.message(), "rank 0 hangs: no progress for ")) << exit.message();
-  EXPECT_EQ(rank->link.logs.at(0), "error: " + exit.message());
-  EXPECT_TRUE(absl::StrContains(absl::StrJoin(rank->link.logs, "\n"), "warning: thread "));
+  EXPECT_EQ(rank.link.logs.at(0), "error: " + exit.message());
+  EXPECT_TRUE(absl::StrContains(absl::StrJoin(rank.link.logs, "\n"), "warning: thread "));
 }
 
 TEST(PulseThreadTest, StartPulseThread_PeerHangs_SaysWhatItWaitsFor) {
   PrepareStacks();
-  auto* const store = new LocalKeyValueStore;
-  auto* const hangs = new Rank(1, 2, *store);
-  auto* const waits = new Rank(0, 2, *store);
-  StartPulseThread(waits->options);
-  waits->pulse.StepDone(3, absl::Milliseconds(5));
-  waits->pulse.Begin(Activity::kPeers, "all-reduce of gradients");
-  StartPulseThread(hangs->options);
-  hangs->pulse.StepDone(3, absl::Milliseconds(5));
-  hangs->pulse.Begin(Activity::kStep, "computing a step");
-  hangs->AdvanceUntilLeft();
-  const std::string line = waits->link.AwaitLog("rank 0 was at");
+  auto& store = Kept<LocalKeyValueStore>();
+  auto& hangs = Kept<Rank>(1, 2, store);
+  auto& waits = Kept<Rank>(0, 2, store);
+  StartPulseThread(waits.options);
+  waits.pulse.StepDone(3, absl::Milliseconds(5));
+  waits.pulse.Begin(Activity::kPeers, "all-reduce of gradients");
+  StartPulseThread(hangs.options);
+  hangs.pulse.StepDone(3, absl::Milliseconds(5));
+  hangs.pulse.Begin(Activity::kStep, "computing a step");
+  hangs.AdvanceUntilLeft();
+  const std::string line = waits.link.AwaitLog("rank 0 was at");
   EXPECT_TRUE(absl::StrContains(
       line, "rank 0 was at: all-reduce of gradients (after step 3) when rank 1 hangs: "))
       << line;
-  waits->link.AwaitLog("warning: thread ");
-  EXPECT_TRUE(store->Wait("hang/0", absl::InfiniteDuration()).ok()) << "the other waits for it";
-  EXPECT_TRUE(waits->link.exits.empty());
-  EXPECT_FALSE(waits->left.HasBeenNotified());
+  waits.link.AwaitLog("warning: thread ");
+  EXPECT_TRUE(store.Wait("hang/0", absl::InfiniteDuration()).ok()) << "the other waits for it";
+  EXPECT_TRUE(waits.link.exits.empty());
+  EXPECT_FALSE(waits.left.HasBeenNotified());
 }
 
 }  // namespace

@@ -4,21 +4,31 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
 namespace hearth::trainer {
 
+// ThreadSanitizer holds signals back while a thread is in a library that it does not know, as
+// Abseil's; from pthread_cond_wait it lets them through.
+struct Gate {
+  std::mutex mu;
+  std::condition_variable changed;
+  bool open = false;
+};
+
 // Not static: its name is looked for.
-__attribute__((noinline)) bool WaitInANamedFunction(const absl::Notification& go) {
-  go.WaitForNotification();
-  return go.HasBeenNotified();  // no tail call: its frame stays
+__attribute__((noinline)) bool WaitInANamedFunction(Gate& gate) {
+  std::unique_lock lock(gate.mu);
+  gate.changed.wait(lock, [&gate] { return gate.open; });
+  return gate.open;  // no tail call: its frame stays
 }
 
 namespace {
@@ -31,7 +41,11 @@ class NamedThread {
     }
   }
   ~NamedThread() {
-    go_.Notify();
+    {
+      const std::lock_guard lock(gate_.mu);
+      gate_.open = true;
+    }
+    gate_.changed.notify_all();
     thread_.join();
   }
 
@@ -39,11 +53,11 @@ class NamedThread {
   void Run() {
     pthread_setname_np(pthread_self(), "the waiting one");
     ready_ = true;
-    WaitInANamedFunction(go_);
+    WaitInANamedFunction(gate_);
   }
 
   std::atomic<bool> ready_{false};
-  absl::Notification go_;
+  Gate gate_;
   std::thread thread_;
 };
 

@@ -8,7 +8,7 @@
 #include "tests/support/common/fake_clock.h"
 #include "tests/support/trainer/test_run.h"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef HEARTH_SANITIZED
 namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int64_t> g_allocations{0};
