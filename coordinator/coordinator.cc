@@ -254,7 +254,7 @@ void Coordinator::Stop() {
     streams_.CloseAll(stopping);
     hub_.CloseAll(stopping);
     backups_->Stop();
-    server_->Shutdown(absl::ToChronoTime(Clock::Real().Now() + kShutdownGrace));
+    server_->Shutdown(rpc::DeadlineAfter(kShutdownGrace));
     server_->Wait();
   }
   http_server_.reset();

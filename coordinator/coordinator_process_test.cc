@@ -1,6 +1,9 @@
 // hearth-coordinator as a process: exit codes, messages, and what a crash leaves behind.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/system.h"
@@ -46,7 +50,10 @@ class ProcessTest : public testing::Test {
     }
   }
 
-  pid_t Spawn(std::vector<std::string> args, const std::string& faults = "") {
+  // `clock`: the file that has the offset of its wall clock, if any.
+  pid_t Spawn(std::vector<std::string> args,
+              const std::string& faults = "",
+              const std::string& clock = "") {
     args.insert(args.begin(), program_);
     std::vector<char*> argv;
     for (std::string& arg : args) {
@@ -56,6 +63,9 @@ class ProcessTest : public testing::Test {
     const pid_t pid = fork();
     if (pid == 0) {
       SetEnv("HEARTH_FAULTS", faults.c_str());
+      if (!clock.empty()) {
+        SetEnv("HEARTH_WALL_CLOCK_OFFSET", clock.c_str());
+      }
       const int err = open((root_ + "/stderr").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
       dup2(err, 2);
       dup2(err, 1);
@@ -107,6 +117,34 @@ class ProcessTest : public testing::Test {
       Clock::Real().AwaitWithTimeout(mu, never_, absl::Milliseconds(20));
     }
     return "";
+  }
+
+  bool EndsWithin(pid_t pid, absl::Duration bound) {
+    absl::Mutex mu;
+    absl::MutexLock lock(&mu);
+    const absl::Duration over = Clock::Real().Monotonic() + bound;
+    while (!Ended(pid) && Clock::Real().Monotonic() < over) {
+      Clock::Real().AwaitWithTimeout(mu, never_, absl::Milliseconds(20));
+    }
+    return Ended(pid);
+  }
+
+  // A socket connected to 127.0.0.1:PORT; -1 if it cannot be had.
+  static int ConnectTo(const std::string& address) {
+    int port = 0;
+    if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
+      return -1;
+    }
+    sockaddr_in there{};
+    there.sin_family = AF_INET;
+    there.sin_port = htons(static_cast<uint16_t>(port));
+    there.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, reinterpret_cast<sockaddr*>(&there), sizeof(there)) != 0) {
+      close(fd);
+      return -1;
+    }
+    return fd;
   }
 
   // A deadline, and the token that the coordinator left for us.
@@ -183,6 +221,23 @@ TEST_F(ProcessTest, Sigterm_Exit0) {
   const pid_t pid = Spawn(Args());
   ASSERT_NE(Address(pid), "") << Output();
   kill(pid, SIGTERM);
+  EXPECT_EQ(Wait(pid), 0) << Output();
+}
+
+// A connection that says nothing holds up the end for the grace period. That is measured by a clock
+// that does not jump; else gRPC's keepalive would end the connection, after 15 s.
+TEST_F(ProcessTest, Sigterm_ClockJumpedAndAPeerIsSilent_EndsAfterTheGracePeriod) {
+  std::ofstream(root_ + "/clock") << "86400\n";
+  const pid_t pid = Spawn(Args(), "", root_ + "/clock");
+  const std::string address = Address(pid);
+  ASSERT_NE(address, "") << Output();
+  const int silent = ConnectTo(address);
+  ASSERT_GE(silent, 0);
+  v1::Job job;
+  EXPECT_TRUE(Create(address, "", &job).ok());  // so the silent one has been accepted, too
+  kill(pid, SIGTERM);
+  EXPECT_TRUE(EndsWithin(pid, absl::Seconds(10)));
+  close(silent);
   EXPECT_EQ(Wait(pid), 0) << Output();
 }
 

@@ -11,7 +11,6 @@
 #include "absl/strings/string_view.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
-#include "common/time/clock.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/create_channel.h"
@@ -118,9 +117,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(std::string_view address,
   return grpc::CreateCustomChannel(full, credentials, ClientArguments());
 }
 
-// gRPC takes deadlines on its own system clock.
+gpr_timespec DeadlineAfter(absl::Duration timeout) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN));
+}
+
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
-  context.set_deadline(absl::ToChronoTime(Clock::Real().Now() + timeout));
+  context.set_deadline(DeadlineAfter(timeout));
 }
 
 Backoff::Backoff(const Options& options, std::function<double()> uniform)

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/rpc/security.h"
+#include "grpc/support/time.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/server_builder.h"
@@ -37,6 +38,9 @@ void ConfigureServer(grpc::ServerBuilder& builder);
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(std::string_view address,
                                                        const TlsFiles& files,
                                                        bool use_tls);
+
+// `timeout` from now, for gRPC, on its monotonic clock: a jump of the wall clock does not move it.
+gpr_timespec DeadlineAfter(absl::Duration timeout);
 
 // Sets the deadline from now.
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout = kUnaryDeadline);

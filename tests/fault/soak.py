@@ -25,6 +25,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -42,6 +43,7 @@ from hearth.v1 import job_pb2
 
 CHECKPOINT_EVERY = 100
 STEP_DELAY_MS = 2
+SLOW_END = 5  # seconds; gRPC's calls get 2 of them to end
 ONE_BEHIND_ANOTHER = 0.25  # of the faults have another right behind them
 
 
@@ -58,11 +60,33 @@ class Shape:
 CPU = Shape(("cpu",) * 5, 2, 2, 1500, {})  # one worker is free
 
 
+def threads_of(pid):
+    """Their names and where they wait; with gdb, their stacks."""
+    lines = []
+    for task in sorted(os.listdir(f"/proc/{pid}/task")):
+        try:
+            texts = [open(f"/proc/{pid}/task/{task}/{name}").read().strip() for name in ("comm", "wchan")]
+        except OSError:
+            continue
+        lines.append(" ".join([task, *texts]))
+    if shutil.which("gdb"):
+        lines.append(subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all backtrace 20"], capture_output=True, text=True,
+                                    timeout=60).stdout)
+    return "\n".join(lines)
+
+
 def on_gpus(count):
     return Shape(tuple(f"cuda:{k}" for k in range(count)), 1, count, 3000, {
         "model": {"hidden": 128, "heads": 2, "kv_heads": 1, "ffn_hidden": 256, "vocab": 512},  # what attention on a GPU takes
         "batch": {"micro_batch_size": 4, "global_batch_tokens": 256 * count},
         "precision": {"recipe": "bf16"}, "train": {"deterministic": True}, "resources": {"device": "cuda"}})
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    pid: int
+    job: str
+    epoch: int
 
 
 class Failure(Exception):
@@ -195,6 +219,26 @@ class Soak:
             if "HEARTH_FAULTS" not in self.cluster.envs["coordinator"]:
                 raise
 
+    def end_coordinator(self, how):
+        """Says what its threads do if that takes long."""
+        daemon = self.cluster.coordinator
+        daemon.kill(how, wait=False)
+        try:
+            daemon.process.wait(SLOW_END)
+        except subprocess.TimeoutExpired:
+            print(f"SLOW: the coordinator has not ended {SLOW_END} s after {how.name}\n{threads_of(daemon.pid)}", flush=True)
+        daemon.process.wait(30)
+        daemon.log.close()
+
+    def wait_stored(self):
+        """Until the coordinator has stored a change. One whose write has failed answers what is under way, ends, and is started again as
+        systemd would do."""
+        def stored():
+            if not self.cluster.coordinator.alive():
+                self.start_coordinator()
+            return self.cluster.jobctl("note", self.acknowledged[0], "there is room again", check=False).returncode == 0
+        harness.wait_until("a change that the coordinator has stored", stored, self.RECOVERY_MAX)
+
     def start(self):
         c = self.cluster
         if self.hosts:
@@ -266,19 +310,16 @@ class Soak:
         behind = [f for f in self.faults if not f.alone]
         pair = [fault, self.draw(behind)] if not self.first and behind and self.random.random() < ONE_BEHIND_ANOTHER else [fault]
         for fault in pair:
-            trainers = {worker: self.cluster.trainer_pids(worker) for job in jobs.values() for worker in job["workers"]}
-            workers = fault.act(self, jobs)
-            if workers is not None:
+            found = fault.act(self, jobs)
+            if found is not None:
                 if self.first and fault is self.first[-1]:
                     self.first.pop()  # one that found nothing to hit comes again
                 self.missing.discard(fault.name)
-                names.append(" ".join([fault.name, *sorted(workers)]))
-                here = {k for k, job in jobs.items() if workers & set(job["workers"])}
-                hit |= here
-                for job_id in here if fault.restarts else ():
-                    # The fault before may have started the job again: the trainers that this one hit are of a later epoch then.
-                    ended[job_id] = max([ended.get(job_id, int(jobs[job_id]["epoch"])),
-                                         *(self.epoch_of(job_id, worker, pid) for worker in workers for pid in trainers.get(worker, ()))])
+                names.append(" ".join([fault.name, *sorted(found.workers)]))
+                hit |= {k for k, job in jobs.items() if found.workers & set(job["workers"])}
+                for job_id in found.ended.keys() & jobs.keys():
+                    # The fault before may have started the job again: what this one has ended is a later epoch then.
+                    ended[job_id] = max(ended.get(job_id, 0), found.ended[job_id])
         if names:
             # Jobs that need not start again are measured from here: steps from before the fault
             # show nothing.
@@ -287,10 +328,29 @@ class Soak:
         else:
             watch.end(())
 
-    def epoch_of(self, job_id, worker, pid):
-        """For which epoch of the job the worker started this trainer, by its log; 0: it is none of the job's."""
-        started = re.findall(rf"{re.escape(job_id)} e(\d+): trainer started, process {pid}\b", self.cluster.workers[worker].output())
-        return int(started[-1]) if started else 0
+    def trainers_started(self, worker):
+        """All that the worker has ever started, by its log, in order."""
+        return [Trainer(int(pid), job_id, int(epoch)) for job_id, epoch, pid in
+                re.findall(r"(\S+) e(\d+): trainer started, process (\d+)\b", self.cluster.workers[worker].output())]
+
+    def trainer(self, worker):
+        """The one that runs there, None without one."""
+        pids = self.cluster.trainer_pids(worker)
+        if not pids:
+            return None
+
+        def known():
+            return next((t for t in reversed(self.trainers_started(worker)) if t.pid == pids[0]), None)
+        # The process is there before the line in the log.
+        harness.wait_until(f"a word of {worker} about process {pids[0]}", lambda: known() or not os.path.exists(f"/proc/{pids[0]}"), 30)
+        return known()
+
+    def last_epochs(self, workers):
+        """By job: the last epoch for which one of these workers has started a trainer."""
+        last = {}
+        for trainer in (t for worker in workers for t in self.trainers_started(worker)):
+            last[trainer.job] = max(last.get(trainer.job, 0), trainer.epoch)
+        return last
 
     def expect_recovery(self, jobs, began, names, hit, ended, watch):
         """The jobs in `ended` cannot have got over the faults without a new start, after that epoch."""

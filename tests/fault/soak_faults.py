@@ -1,5 +1,5 @@
 """The faults of the soak: a row each. An action gets the soak and its running jobs, does its harm, undoes what must be undone, and returns
-the workers whose jobs it may stop; None when there was nothing to hit."""
+what it hit; None when there was nothing to hit."""
 
 import dataclasses
 import os
@@ -14,23 +14,19 @@ DAY = 86400
 
 
 @dataclasses.dataclass(frozen=True)
+class Hit:
+    workers: set = frozenset()  # it may have stopped their jobs
+    ended: dict = dataclasses.field(default_factory=dict)  # by job: the epoch that it has ended for sure, as only the action itself knows
+
+
+@dataclasses.dataclass(frozen=True)
 class Fault:
     name: str
     weight: int
     act: object
-    restarts: bool  # a job that it hits cannot get over it without a new start
     alone: bool = False  # only as the first of two
     needs: str = ""  # of the soak: "hosts", "disks"
     what: str = ""  # for the table
-
-
-def stopped(pid):
-    """SIGSTOP; false when the process has just ended."""
-    try:
-        os.kill(pid, signal.SIGSTOP)
-        return True
-    except ProcessLookupError:
-        return False
 
 
 def any_worker(soak, jobs):
@@ -38,45 +34,50 @@ def any_worker(soak, jobs):
 
 
 # -- trainers ------------------------------------------------------------------------------------------------------
-def kill_trainer(soak, jobs):
+def signal_trainer(soak, jobs, how):
     worker = any_worker(soak, jobs)
-    pids = soak.cluster.trainer_pids(worker)
-    if not pids:
+    trainer = soak.trainer(worker)
+    if trainer is None:
         return None
-    os.kill(pids[0], signal.SIGKILL)
-    return {worker}
+    try:
+        os.kill(trainer.pid, how)
+    except ProcessLookupError:
+        return None  # it has just ended
+    return Hit({worker}, {trainer.job: trainer.epoch})
+
+
+def kill_trainer(soak, jobs):
+    return signal_trainer(soak, jobs, signal.SIGKILL)
 
 
 def stop_trainer(soak, jobs):
-    worker = any_worker(soak, jobs)
-    pids = soak.cluster.trainer_pids(worker)
-    return {worker} if pids and stopped(pids[0]) else None
+    return signal_trainer(soak, jobs, signal.SIGSTOP)
 
 
 def hang_step(soak, jobs):
     worker = any_worker(soak, jobs)
-    pids = soak.cluster.trainer_pids(worker)
-    [job] = [job_id for job_id, job in jobs.items() if worker in job["workers"]]
-    if not pids or soak.cluster.job(job)["state"] != "JOB_STATE_RUNNING":
+    trainer = soak.trainer(worker)
+    if trainer is None or soak.cluster.job(trainer.job)["state"] != "JOB_STATE_RUNNING":
         return None  # a fault before is not over yet; the first step may take long
     gate = soak.gate(worker)
     os.unlink(gate)
     # Back once the trainer has ended, for the next one.
-    harness.wait_until("the hanging trainer to end", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), soak.RECOVERY_MAX)
+    harness.wait_until("the hanging trainer to end", lambda: not os.path.exists(f"/proc/{trainer.pid}"), soak.RECOVERY_MAX)
     open(gate, "w").close()
-    return {worker}
+    return Hit({worker}, {trainer.job: trainer.epoch})
 
 
 # -- workers -------------------------------------------------------------------------------------------------------
 def restart_workers(soak, workers, how, upgrade=False):
     for worker in workers:
         soak.cluster.workers[worker].kill(how)
+    ended = soak.last_epochs(workers)  # now that they start no more
     soak.pause(0, 3)
     for worker in workers:
         if upgrade:
             soak.other_version(worker)
         soak.start_worker(worker)
-    return set(workers)
+    return Hit(set(workers), ended)
 
 
 def restart_worker(soak, jobs, how):
@@ -103,7 +104,7 @@ def stop_worker(soak, jobs):
     soak.cluster.workers[worker].kill(signal.SIGSTOP, wait=False)
     soak.pause(0.2, 9)
     soak.cluster.workers[worker].kill(signal.SIGCONT, wait=False)
-    return {worker}
+    return Hit({worker})
 
 
 # -- the network ---------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ def cut_worker(soak, jobs):
     soak.pause(0.2, 9)
     soak.hosts.plug(worker)
     soak.wait_heard(worker)
-    return {worker}
+    return Hit({worker})
 
 
 def one_way(soak, worker, pairs):
@@ -128,21 +129,21 @@ def one_way(soak, worker, pairs):
 def mute_worker(soak, jobs):
     worker = any_worker(soak, jobs)
     one_way(soak, worker, [(worker, other) for other in soak.hosts.names if other != worker])
-    return {worker}
+    return Hit({worker})
 
 
 def deafen_worker(soak, jobs):
     worker = any_worker(soak, jobs)
     one_way(soak, worker, [(other, worker) for other in soak.hosts.names if other != worker])
-    return {worker}
+    return Hit({worker})
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------------
 def restart_coordinator(soak, how):
-    soak.cluster.coordinator.kill(how)
+    soak.end_coordinator(how)
     soak.pause(0, 2)
     soak.start_coordinator()
-    return set()
+    return Hit()
 
 
 def kill_coordinator(soak, _jobs):
@@ -162,7 +163,7 @@ def stop_coordinator(soak, _jobs):
     soak.cluster.coordinator.kill(signal.SIGSTOP, wait=False)
     soak.pause(0.2, 4)
     soak.cluster.coordinator.kill(signal.SIGCONT, wait=False)
-    return set()
+    return Hit()
 
 
 def second_coordinator(soak, _jobs):
@@ -172,7 +173,7 @@ def second_coordinator(soak, _jobs):
                          capture_output=True, text=True, timeout=60, env=soak.cluster.env_of("coordinator"))
     if run.returncode != 3:
         raise AssertionError(f"a second coordinator on {data} exited with {run.returncode}: {run.stderr}")
-    return set()
+    return Hit()
 
 
 def submit_into_a_kill(soak, jobs):
@@ -188,7 +189,7 @@ def submit_into_a_kill(soak, jobs):
 # -- disks ---------------------------------------------------------------------------------------------------------
 def with_faults(soak, faults, seconds):
     """The coordinator runs so for a while, or until it ends by itself."""
-    soak.cluster.coordinator.kill(signal.SIGTERM)
+    soak.end_coordinator(signal.SIGTERM)
     soak.cluster.envs["coordinator"]["HEARTH_FAULTS"] = faults
     try:
         soak.start_coordinator()
@@ -200,7 +201,7 @@ def with_faults(soak, faults, seconds):
     # Faults are read from the environment at the start: only another process is free of them.
     soak.cluster.coordinator.kill(signal.SIGKILL)
     soak.start_coordinator()
-    return set()
+    return Hit()
 
 
 def slow_disk(soak, _jobs):
@@ -213,31 +214,26 @@ def failing_disk(soak, _jobs):
 
 
 def full_data_disk(soak, _jobs):
-    """The coordinator refuses changes, or ends with what it has acknowledged on the disk."""
+    """The coordinator refuses changes, or ends with what it has acknowledged on the disk, and is started again."""
     soak.disks["coordinator"].fill()
     soak.pause(0.5, 4)
     soak.disks["coordinator"].empty()
-    # One whose write has failed answers what is under way before it ends.
-    over = time.monotonic() + 3
-    while time.monotonic() < over and soak.cluster.coordinator.alive():
-        time.sleep(0.05)
-    if not soak.cluster.coordinator.alive():
-        soak.start_coordinator()
-    return set()
+    soak.wait_stored()
+    return Hit()
 
 
 def full_checkpoint_disk(soak, jobs):
     soak.disks["checkpoints"].fill()
     soak.pause(0.5, 4)
     soak.disks["checkpoints"].empty()
-    return {worker for job in jobs.values() for worker in job["workers"]}
+    return Hit({worker for job in jobs.values() for worker in job["workers"]})
 
 
 # -- clocks --------------------------------------------------------------------------------------------------------
 def jump_clock(soak, jobs):
     daemon = soak.random.choice(["coordinator", any_worker(soak, jobs)])
     soak.clocks[daemon].set(soak.random.choice([-DAY, 0, DAY]))
-    return set()
+    return Hit()
 
 
 # -- users ---------------------------------------------------------------------------------------------------------
@@ -248,7 +244,7 @@ def again(soak, jobs, verb, state, *flags):
                              ("JOB_STATE_" + state, "JOB_STATE_SUCCEEDED") else None)(soak.cluster.job(job)), soak.RECOVERY_MAX)
     if now != "JOB_STATE_SUCCEEDED":
         soak.cluster.jobctl("resume", job)
-    return set(jobs[job]["workers"])
+    return Hit(set(jobs[job]["workers"]), {job: int(jobs[job]["epoch"])})
 
 
 def pause(soak, jobs):
@@ -260,27 +256,27 @@ def cancel(soak, jobs):
 
 
 FAULTS = (
-    Fault("kill_trainer", 4, kill_trainer, True, what="a trainer is killed"),
-    Fault("stop_trainer", 2, stop_trainer, True, what="a trainer is stopped (SIGSTOP)"),
-    Fault("hang_step", 2, hang_step, True, what="a step hangs"),
-    Fault("kill_worker", 3, kill_worker, True, what="a worker is killed, and back within 3 s"),
-    Fault("end_worker", 1, end_worker, True, what="a worker is asked to leave, and back within 3 s"),
-    Fault("upgrade_worker", 1, upgrade_worker, True, what="a worker is replaced by another version"),
-    Fault("stop_worker", 2, stop_worker, False, what="a worker is stopped for 0.2 to 9 s"),
-    Fault("cut_worker", 2, cut_worker, False, needs="hosts", what="a worker's cable is pulled for 0.2 to 9 s"),
-    Fault("mute_worker", 1, mute_worker, False, needs="hosts", what="what a worker sends is lost for 0.2 to 9 s"),
-    Fault("deafen_worker", 1, deafen_worker, False, needs="hosts", what="what is sent to a worker is lost for 0.2 to 9 s"),
-    Fault("kill_coordinator", 3, kill_coordinator, False, what="the coordinator is killed, and back within 2 s"),
-    Fault("end_coordinator", 1, end_coordinator, False, what="the coordinator is asked to end, and back within 2 s"),
-    Fault("upgrade_coordinator", 1, upgrade_coordinator, False, what="the coordinator is replaced by another version"),
-    Fault("stop_coordinator", 2, stop_coordinator, False, what="the coordinator is stopped for 0.2 to 4 s"),
-    Fault("second_coordinator", 1, second_coordinator, False, what="a second coordinator starts on the data dir"),
-    Fault("slow_disk", 1, slow_disk, False, what="commits take 100 ms longer, moving records 1 s"),
-    Fault("failing_disk", 1, failing_disk, False, what="a write of the store fails"),
-    Fault("full_data_disk", 1, full_data_disk, False, needs="disks", what="the data dir's disk is full for 0.5 to 4 s"),
-    Fault("full_checkpoint_disk", 1, full_checkpoint_disk, False, needs="disks", what="the checkpoints' disk is full for 0.5 to 4 s"),
-    Fault("jump_clock", 2, jump_clock, False, what="a daemon's wall clock jumps by a day or two"),
-    Fault("submit_into_a_kill", 1, submit_into_a_kill, False, alone=True, what="the coordinator is killed while a job is submitted"),
-    Fault("pause", 1, pause, True, alone=True, what="a job is paused and resumed"),
-    Fault("cancel", 1, cancel, True, alone=True, what="a job is cancelled and resumed"),
+    Fault("kill_trainer", 4, kill_trainer, what="a trainer is killed"),
+    Fault("stop_trainer", 2, stop_trainer, what="a trainer is stopped (SIGSTOP)"),
+    Fault("hang_step", 2, hang_step, what="a step hangs"),
+    Fault("kill_worker", 3, kill_worker, what="a worker is killed, and back within 3 s"),
+    Fault("end_worker", 1, end_worker, what="a worker is asked to leave, and back within 3 s"),
+    Fault("upgrade_worker", 1, upgrade_worker, what="a worker is replaced by another version"),
+    Fault("stop_worker", 2, stop_worker, what="a worker is stopped for 0.2 to 9 s"),
+    Fault("cut_worker", 2, cut_worker, needs="hosts", what="a worker's cable is pulled for 0.2 to 9 s"),
+    Fault("mute_worker", 1, mute_worker, needs="hosts", what="what a worker sends is lost for 0.2 to 9 s"),
+    Fault("deafen_worker", 1, deafen_worker, needs="hosts", what="what is sent to a worker is lost for 0.2 to 9 s"),
+    Fault("kill_coordinator", 3, kill_coordinator, what="the coordinator is killed, and back within 2 s"),
+    Fault("end_coordinator", 1, end_coordinator, what="the coordinator is asked to end, and back within 2 s"),
+    Fault("upgrade_coordinator", 1, upgrade_coordinator, what="the coordinator is replaced by another version"),
+    Fault("stop_coordinator", 2, stop_coordinator, what="the coordinator is stopped for 0.2 to 4 s"),
+    Fault("second_coordinator", 1, second_coordinator, what="a second coordinator starts on the data dir"),
+    Fault("slow_disk", 1, slow_disk, what="commits take 100 ms longer, moving records 1 s"),
+    Fault("failing_disk", 1, failing_disk, what="a write of the store fails"),
+    Fault("full_data_disk", 1, full_data_disk, needs="disks", what="the data dir's disk is full for 0.5 to 4 s"),
+    Fault("full_checkpoint_disk", 1, full_checkpoint_disk, needs="disks", what="the checkpoints' disk is full for 0.5 to 4 s"),
+    Fault("jump_clock", 2, jump_clock, what="a daemon's wall clock jumps by a day or two"),
+    Fault("submit_into_a_kill", 1, submit_into_a_kill, alone=True, what="the coordinator is killed while a job is submitted"),
+    Fault("pause", 1, pause, alone=True, what="a job is paused and resumed"),
+    Fault("cancel", 1, cancel, alone=True, what="a job is cancelled and resumed"),
 )

@@ -43,6 +43,13 @@ class SystemdTest(unittest.TestCase):
                 for line in f.read().splitlines():
                     self.assertRegex(line, r"^(#.*|\[(Unit|Service|Install)\]|[A-Z][A-Za-z]+=.*|)$", name)
 
+    def test_a_coordinator_comes_back_however_long_its_disk_is_full(self):
+        unit = read(COORDINATOR)
+        self.assertEqual(unit["Service"]["Restart"], "on-failure")
+        self.assertNotIn("4", unit["Service"]["RestartPreventExitStatus"].split(), "the store failed while running")
+        self.assertNotIn("1", unit["Service"]["RestartPreventExitStatus"].split(), "it could not start")
+        self.assertEqual(unit["Unit"]["StartLimitIntervalSec"], "0", "systemd gives up after five quick failures")
+
     def test_a_worker_stops_with_its_trainer_and_comes_back(self):
         service = read(WORKER)["Service"]
         self.assertEqual(service["KillMode"], "mixed", "SIGTERM to the daemon, SIGKILL to what is left of its trainers")

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/grpc_status.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -17,6 +18,10 @@ void Forget(uint64_t connection_id, Streams& streams, Counts& of_peer) {
   }
   of_peer.GiveBack(found->second.peer);
   streams.erase(found);
+}
+
+absl::Status TooMany(const std::string& message) {
+  return rpc::MakeError(absl::StatusCode::kResourceExhausted, message, "TOO_MANY_STREAMS");
 }
 
 }  // namespace
@@ -37,15 +42,18 @@ void AgentHub::PeerCounts::GiveBack(const std::string& peer) {
   }
 }
 
-bool AgentHub::Add(uint64_t connection_id,
-                   const std::string& peer,
-                   std::shared_ptr<AgentLink> link) {
+absl::Status AgentHub::Add(uint64_t connection_id,
+                           const std::string& peer,
+                           std::shared_ptr<AgentLink> link) {
   absl::MutexLock lock(&mu_);
+  if (!closed_.ok()) {
+    return closed_;
+  }
   if (!greeted_of_peer_.Take(peer, kStreamsPerPeer)) {
-    return false;
+    return TooMany(absl::StrCat(kStreamsPerPeer, " workers of this address are connected"));
   }
   links_[connection_id] = Greeted{peer, std::move(link)};
-  return true;
+  return absl::OkStatus();
 }
 
 void AgentHub::Remove(uint64_t connection_id) {
@@ -78,26 +86,35 @@ void AgentHub::CloseAll(const absl::Status& status) {
   std::vector<std::shared_ptr<AgentLink>> links;
   {
     absl::MutexLock lock(&mu_);
+    closed_ = status;
     for (const auto& [connection_id, greeted] : links_) {
       links.push_back(greeted.link);
     }
+    for (const auto& [connection_id, waiting] : waiting_) {
+      if (std::shared_ptr<AgentLink> link = waiting.link.lock()) {
+        links.push_back(std::move(link));
+      }
+    }
   }
-  // Outside the lock: a stream that ends takes itself out of links_.
+  // Outside the lock: a stream that ends takes itself out of these.
   for (const std::shared_ptr<AgentLink>& link : links) {
     link->Close(status);
   }
 }
 
-bool AgentHub::AddWaiting(uint64_t connection_id,
-                          const std::string& peer,
-                          absl::Duration deadline,
-                          std::weak_ptr<AgentLink> link) {
+absl::Status AgentHub::AddWaiting(uint64_t connection_id,
+                                  const std::string& peer,
+                                  absl::Duration deadline,
+                                  std::weak_ptr<AgentLink> link) {
   absl::MutexLock lock(&mu_);
+  if (!closed_.ok()) {
+    return closed_;
+  }
   if (!waiting_of_peer_.Take(peer, kWaitingPerPeer)) {
-    return false;
+    return TooMany(absl::StrCat(kWaitingPerPeer, " streams of this address have not said Hello"));
   }
   waiting_[connection_id] = Waiting{peer, deadline, std::move(link)};
-  return true;
+  return absl::OkStatus();
 }
 
 void AgentHub::RemoveWaiting(uint64_t connection_id) {

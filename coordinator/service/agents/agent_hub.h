@@ -36,21 +36,25 @@ class AgentHub {
   // Time to say Hello.
   static constexpr absl::Duration kHelloDeadline = absl::Seconds(10);
 
-  // A stream that has said Hello. False when `peer` has kStreamsPerPeer of them already.
-  bool Add(uint64_t connection_id, const std::string& peer, std::shared_ptr<AgentLink> link)
+  // A stream that has said Hello. kResourceExhausted: `peer` has kStreamsPerPeer of them already;
+  // that of CloseAll once it was called.
+  absl::Status Add(uint64_t connection_id, const std::string& peer, std::shared_ptr<AgentLink> link)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Remove(uint64_t connection_id) ABSL_LOCKS_EXCLUDED(mu_);
   // False when the connection is gone.
   bool Send(uint64_t connection_id, v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_);
   void Close(uint64_t connection_id, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  // Closes all streams, also those without Hello, and refuses new ones, with `status`, which is an
+  // error.
   void CloseAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   size_t size() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A stream that has not said Hello yet. False when `peer` has kWaitingPerPeer of them already.
-  bool AddWaiting(uint64_t connection_id,
-                  const std::string& peer,
-                  absl::Duration deadline,
-                  std::weak_ptr<AgentLink> link) ABSL_LOCKS_EXCLUDED(mu_);
+  // A stream that has not said Hello yet. kResourceExhausted: `peer` has kWaitingPerPeer of them
+  // already; that of CloseAll once it was called.
+  absl::Status AddWaiting(uint64_t connection_id,
+                          const std::string& peer,
+                          absl::Duration deadline,
+                          std::weak_ptr<AgentLink> link) ABSL_LOCKS_EXCLUDED(mu_);
   // It said Hello, or has ended.
   void RemoveWaiting(uint64_t connection_id) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends those whose deadline has passed with DEADLINE_EXCEEDED.
@@ -86,6 +90,7 @@ class AgentHub {
   PeerCounts greeted_of_peer_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   PeerCounts waiting_of_peer_ ABSL_GUARDED_BY(mu_);
+  absl::Status closed_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hearth::coordinator

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/fault/fault.h"
 #include "common/io/sha256.h"
 #include "common/log/log.h"
@@ -28,12 +27,10 @@ void AgentStream::Start() {
     }
     return stream != nullptr;
   });
-  if (!hub_.AddWaiting(connection_id_, rpc::AddressOfPeer(context_->peer()),
-                       clock_.Monotonic() + AgentHub::kHelloDeadline, self_)) {
-    Close(rpc::MakeError(
-        absl::StatusCode::kResourceExhausted,
-        absl::StrCat(AgentHub::kWaitingPerPeer, " streams of this address have not said Hello"),
-        "TOO_MANY_STREAMS"));
+  const absl::Status added = hub_.AddWaiting(connection_id_, rpc::AddressOfPeer(context_->peer()),
+                                             clock_.Monotonic() + AgentHub::kHelloDeadline, self_);
+  if (!added.ok()) {
+    Close(added);
     return;
   }
   StartRead(&incoming_);
@@ -119,11 +116,8 @@ void AgentStream::TakeHello() {
     Close(allowed);
     return;
   }
-  if (!hub_.Add(connection_id_, address, self_)) {
-    Close(rpc::MakeError(
-        absl::StatusCode::kResourceExhausted,
-        absl::StrCat(AgentHub::kStreamsPerPeer, " workers of this address are connected"),
-        "TOO_MANY_STREAMS"));
+  if (const absl::Status added = hub_.Add(connection_id_, address, self_); !added.ok()) {
+    Close(added);
     return;
   }
   greeted_ = true;
