@@ -23,6 +23,11 @@ if ! command -v "$clang" >/dev/null; then
   echo "run.sh: no $clang; install clang-14 or set HEARTH_CLANG" >&2
   exit 2
 fi
+# Debian has the sanitizers and libFuzzer in a package of their own, and without them the build fails in Abseil's headers.
+if ! "$clang" -fsyntax-only -x c++ - <<<'#include <sanitizer/asan_interface.h>' 2>/dev/null; then
+  echo "run.sh: $clang has no sanitizers; install libclang-rt-14-dev" >&2
+  exit 2
+fi
 if [[ $build == 1 ]]; then
   cmake --preset asan -B build/fuzz -DHEARTH_FUZZ=ON -DHEARTH_CUDA=OFF -DHEARTH_PCH=OFF -DHEARTH_WERROR=OFF \
     -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_C_COMPILER="${clang/clang++/clang}" >/dev/null
