@@ -6,8 +6,6 @@
 // acknowledged is lost, start it again once there is room; 5 the data dir is refused (not ours,
 // damaged, older than its folder), or --check or --backup found damage: a person has to decide, a
 // restart does not help.
-#include <grpc/grpc.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -271,9 +269,6 @@ int Run(Flags& flags) {
   // A client that goes away is a failed write, and not the end of this process.
   std::signal(SIGPIPE, SIG_IGN);
 
-  // Held until the process ends: when the last user of gRPC leaves, it waits up to 10 s for sockets
-  // that peers have not closed yet, and the end of this process frees them anyway.
-  grpc_init();
   auto coordinator = Coordinator::Start(flags.options);
   if (!coordinator.ok()) {
     return StartFailure(coordinator.status());
