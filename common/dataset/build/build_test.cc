@@ -54,6 +54,13 @@ class BuildTest : public ::testing::Test {
     return options;
   }
 
+  BuildOptions Split(const std::string& out, const std::string& tokenizer) {
+    BuildOptions options = Options(out);
+    options.tokenizer = tokenizer;
+    options.validation_fraction = 0.2;
+    return options;
+  }
+
   static std::string Contents(const std::string& path) {
     std::ifstream f(path, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(f), {});
@@ -90,9 +97,7 @@ TEST_F(BuildTest, Build_Bytes_KeepsTextInPathOrder) {
 }
 
 TEST_F(BuildTest, Build_SentencePieceWithSplit_IsDeterministicAndDisjoint) {
-  BuildOptions options = Options("one");
-  options.tokenizer = "sentencepiece:360";
-  options.validation_fraction = 0.2;
+  BuildOptions options = Split("one", "sentencepiece:360");
   const auto one = Build(options);
   ASSERT_TRUE(one.ok()) << one.status();
   options.out = root_ + "/two";
@@ -135,9 +140,7 @@ TEST_F(BuildTest, Build_SentencePieceWithSplit_IsDeterministicAndDisjoint) {
 }
 
 TEST_F(BuildTest, Build_TrainedBpe_TravelsWithItsFiles) {
-  BuildOptions options = Options("one");
-  options.tokenizer = "bpe:300";
-  options.validation_fraction = 0.2;
+  BuildOptions options = Split("one", "bpe:300");
   const auto one = Build(options);
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(one->outputs[0].info.tokenizer.kind, TokenizerKind::kBpe);
@@ -396,9 +399,7 @@ TEST_F(BuildTest, Build_MaxTokens_EndsBeforeTheDocumentThatDoesNotFit) {
 }
 
 TEST_F(BuildTest, Build_KilledAndCalledAgain_SameBytes) {
-  BuildOptions options = Options("whole/d");
-  options.tokenizer = "bpe:300";
-  options.validation_fraction = 0.2;
+  BuildOptions options = Split("whole/d", "bpe:300");
   options.save_bytes = 20'000;
   options.shard_tokens = 5000;
   options.threads = 2;

@@ -46,6 +46,11 @@ void RunTold(Harness& h) {
   h.Step("job", 1);
 }
 
+void FinishTold(Harness& h) {
+  RunTold(h);
+  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+}
+
 void Answer(Harness& h, const DeliveryRequest& request, const absl::Status& status) {
   h.Do(DeliveryDone{request.job_id, request.id, status});
 }
@@ -137,8 +142,7 @@ TEST(Notifications, Body_IsWhatTheDocumentSays) {
 
 TEST(Notifications, UnderWayAtARestart_IsSentAgain) {
   Harness h(Options());
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   h.Tick();
   ASSERT_EQ(h.deliveries.size(), 1u);
   h.Restart();
@@ -154,8 +158,7 @@ TEST(Notifications, UnderWayAtARestart_IsSentAgain) {
 
 TEST(Notifications, ReceiverIsAway_PausesGrowAlsoOverRestarts) {
   Harness h(Options());
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   h.Tick();
   for (int attempt = 1; attempt <= 3; ++attempt) {
     Answer(h, h.deliveries.back(), Down());
@@ -177,8 +180,7 @@ TEST(Notifications, ReceiverIsAway_PausesGrowAlsoOverRestarts) {
 
 TEST(Notifications, LastAttemptFails_IsGivenUpForAllToSee) {
   Harness h(Options());
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   h.Tick();
   for (int attempt = 1; attempt <= kNotificationAttemptsMax; ++attempt) {
     ASSERT_EQ(h.deliveries.size(), static_cast<size_t>(attempt));
@@ -276,8 +278,7 @@ TEST(Notifications, ManyReceiversHang_NoMoreThanTheThreads) {
 
 TEST(Notifications, UrlThatIsNoLongerAllowed_IsGivenUpWithTheReason) {
   Harness h(Options());
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   CoreOptions tightened = Options();
   tightened.notify_url_prefixes = {"https://ok.example.org/"};
   tightened.notify = {Receiver({"failed"}, "https://operators.example.org/x")};
@@ -295,6 +296,14 @@ TEST(Notifications, UrlThatIsNoLongerAllowed_IsGivenUpWithTheReason) {
   EXPECT_EQ(h.core->FindJob("job")->pending_notifications_size(), 0);
 }
 
+// The operators are told at `url`, which no prefix that jobs may use allows.
+CoreOptions OperatorsAt(const std::string& url) {
+  CoreOptions options = Options();
+  options.notify_url_prefixes = {"http://sink/"};
+  options.notify = {Receiver({"succeeded"}, url)};
+  return options;
+}
+
 // After a restart with `options` the job's receiver is told, and that of the operators given up.
 void ExpectOperatorsGivenUp(Harness& h, const CoreOptions& options, std::string_view error) {
   h.RestartWith(options);
@@ -306,12 +315,9 @@ void ExpectOperatorsGivenUp(Harness& h, const CoreOptions& options, std::string_
 }
 
 TEST(Notifications, UrlOfTheOperatorsThatWasChanged_IsGivenUpWithAReasonThatIsTrue) {
-  CoreOptions options = Options();
-  options.notify_url_prefixes = {"http://sink/"};
-  options.notify = {Receiver({"succeeded"}, "https://old.example.org/x")};
+  CoreOptions options = OperatorsAt("https://old.example.org/x");
   Harness h(options);
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   options.notify[0].set_url("https://new.example.org/x");
   ExpectOperatorsGivenUp(h, options,
                          "no receiver of the job or of the coordinator has this URL any more");
@@ -323,15 +329,13 @@ TEST(Notifications, CommandThatWasRemoved_IsGivenUpWithTheReason) {
   options.notify[0].add_on("succeeded");
   options.notify[0].set_command("mail");
   Harness h(options);
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   ExpectOperatorsGivenUp(h, CoreOptions(), "no command mail is configured at the coordinator");
 }
 
 TEST(Notifications, DamagedStoreWithAnIdTwice_IsServedAllTheSame) {
   Harness h(Options());
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   v1::JobRecord twice = h.jobs.at("job");
   twice.mutable_job()->set_job_id("twice");
   twice.mutable_pending_notifications(0)->set_url("http://other/x");
@@ -344,12 +348,8 @@ TEST(Notifications, DamagedStoreWithAnIdTwice_IsServedAllTheSame) {
 }
 
 TEST(Notifications, UrlOfTheOperators_NeedsNoPrefix) {
-  CoreOptions options = Options();
-  options.notify_url_prefixes = {"http://sink/"};
-  options.notify = {Receiver({"succeeded"}, "https://operators.example.org/x")};
-  Harness h(options);
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  Harness h(OperatorsAt("https://operators.example.org/x"));
+  FinishTold(h);
   h.Tick();
   EXPECT_EQ(h.deliveries.size(), 2u);
 }
@@ -398,8 +398,7 @@ TEST(Notifications, LongReasons_AreCutInWhatIsPending) {
 
 TEST(Notifications, JobIsDeletedMeanwhile_IsForgotten) {
   Harness h(Options());
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   h.Tick();
   v1::DeleteJobRequest request;
   request.set_job_id("job");
@@ -414,8 +413,7 @@ TEST(Notifications, ReceiversOfAllJobs_AreToldAndTheirUrlsKept) {
   CoreOptions options = Options();
   options.notify = {Receiver({"succeeded"}, "https://hooks.example.org/T123/secret")};
   Harness h(options);
-  RunTold(h);
-  h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
+  FinishTold(h);
   h.Tick();
   ASSERT_EQ(h.deliveries.size(), 2u);
   Answer(h, h.deliveries[0], absl::OkStatus());

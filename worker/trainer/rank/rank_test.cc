@@ -46,6 +46,20 @@ class RunTest : public testing::Test {
     spec.mutable_train()->set_spike_window(8);
     return spec;
   }
+
+  // A job that may start from a model folder.
+  v1::JobSpec JobForFolders() {
+    v1::JobSpec spec = Job("fp32");
+    spec.mutable_model()->set_dropout(0);
+    return spec;
+  }
+
+  // `spec`, from the weights of what `maker` has trained.
+  static v1::JobSpec From(const FakeLink& maker, v1::JobSpec spec) {
+    spec.mutable_model()->set_from(maker.checkpoints[0].path());
+    return spec;
+  }
+
   // A run that is paused after step 7 and resumed takes the steps of one that is not.
   void ExpectResumeIsExact(const v1::JobSpec& spec, const std::string& root) {
     FakeLink whole(MakeTask(spec, root + "/whole"), store_);
@@ -258,12 +272,10 @@ TEST_F(RunTest, RunRank_BadInput_NamesTheCulprit) {
 }
 
 TEST_F(RunTest, RunRank_FromModelFolder_StartsWithItsWeights) {
-  v1::JobSpec spec = Job("fp32");
-  spec.mutable_model()->set_dropout(0);
+  const v1::JobSpec spec = JobForFolders();
   FakeLink maker(MakeTask(spec, dir_.path() + "/made"), store_);
   ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
-  v1::JobSpec from = spec;
-  from.mutable_model()->set_from(maker.checkpoints[0].path());
+  v1::JobSpec from = From(maker, spec);
   from.mutable_train()->set_steps(1);
   FakeLink link(MakeTask(from, dir_.path() + "/c"), store_);
   ASSERT_EQ(RunTo(link).reason(), v1::EXIT_REASON_FINISHED) << link.exits[0].message();
@@ -272,12 +284,10 @@ TEST_F(RunTest, RunRank_FromModelFolder_StartsWithItsWeights) {
 
 // What fails after the files were read is not the data's fault: elsewhere the job may run.
 TEST_F(RunTest, RunRank_WeightsThatDoNotReachTheDevice_AreNotBadData) {
-  v1::JobSpec spec = Job("fp32");
-  spec.mutable_model()->set_dropout(0);
+  const v1::JobSpec spec = JobForFolders();
   FakeLink maker(MakeTask(spec, dir_.path() + "/made"), store_);
   ASSERT_EQ(RunTo(maker).reason(), v1::EXIT_REASON_FINISHED);
-  v1::JobSpec from = spec;
-  from.mutable_model()->set_from(maker.checkpoints[0].path());
+  v1::JobSpec from = From(maker, spec);
   v1::Task resumed = MakeTask(spec, dir_.path() + "/c");
   ResumeFrom(maker.checkpoints[0], resumed);
   for (const v1::Task& task : {MakeTask(from, dir_.path() + "/c"), resumed}) {
