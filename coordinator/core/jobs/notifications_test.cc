@@ -46,6 +46,15 @@ void RunTold(Harness& h) {
   h.Step("job", 1);
 }
 
+void PauseTwiceTold(Harness& h) {
+  RunTold(h);
+  h.Pause("job");
+  h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
+  h.Resume("job");
+  h.Pause("job");
+  h.Tick();
+}
+
 void FinishTold(Harness& h) {
   RunTold(h);
   h.Exit("job", 0, v1::EXIT_REASON_FINISHED);
@@ -196,12 +205,7 @@ TEST(Notifications, LastAttemptFails_IsGivenUpForAllToSee) {
 
 TEST(Notifications, TwoOfAJob_GoOutOneAfterTheOther) {
   Harness h(Options());
-  RunTold(h);
-  h.Pause("job");
-  h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
-  h.Resume("job");
-  h.Pause("job");
-  h.Tick();
+  PauseTwiceTold(h);
   EXPECT_EQ(h.deliveries.size(), 1u);
   Answer(h, h.deliveries[0], absl::OkStatus());
   h.Tick();
@@ -213,12 +217,7 @@ TEST(Notifications, ReceiverThatHangs_KeepsOnlyItselfWaiting) {
   CoreOptions options = Options();
   options.notify = {Receiver({"paused"}, "https://other.example.org/a")};
   Harness h(options);
-  RunTold(h);
-  h.Pause("job");
-  h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
-  h.Resume("job");
-  h.Pause("job");
-  h.Tick();
+  PauseTwiceTold(h);
   ASSERT_EQ(h.deliveries.size(), 2u) << "the first of each receiver";
   EXPECT_EQ(h.deliveries[0].url, "http://sink/x");
   EXPECT_EQ(h.deliveries[1].url, "https://other.example.org/a");
