@@ -40,28 +40,33 @@ std::string Printed(std::string_view text, const google::protobuf::Message& mess
 }
 
 TEST(JsonPath, Paths_LeadToValues) {
-  EXPECT_EQ(Printed("{.jobs[*].job_id}"), "run-a run-b");
-  EXPECT_EQ(Printed("{.jobs[0].job_id}"), "run-a");
-  EXPECT_EQ(Printed("{.jobs[-1].job_id}"), "run-b");
-  EXPECT_EQ(Printed("{$.jobs[*].step}"), "12 0");
-  EXPECT_EQ(Printed("{.jobs[0].state}"), "JOB_STATE_RUNNING");
-  EXPECT_EQ(Printed("{.jobs[*].spec.optimizer.lr}"), "0.25") << "the second has no job file";
-  EXPECT_EQ(Printed("{.jobs[0].workers}"), "[\"w0\",\"w1\"]");
-  EXPECT_EQ(Printed("{.jobs[0].workers[*]}"), "w0 w1");
-  EXPECT_EQ(Printed("{.jobs[0].create_time}"), "2023-11-14T22:13:20Z");
-  EXPECT_EQ(Printed("{.jobs[*].checkpoint.path}"), "") << "nothing is set";
-  EXPECT_EQ(Printed("{.jobs[*].jobId}"), "run-a run-b") << "the name in JSON";
-  EXPECT_EQ(Printed(".jobs[*].job_id"), "run-a run-b");
-  EXPECT_EQ(Printed("jobs[*].job_id"), "run-a run-b");
+  constexpr struct {
+    const char* path;
+    const char* printed;
+  } kCases[] = {
+      {"{.jobs[*].job_id}", "run-a run-b"},
+      {"{.jobs[0].job_id}", "run-a"},
+      {"{.jobs[-1].job_id}", "run-b"},
+      {"{$.jobs[*].step}", "12 0"},
+      {"{.jobs[0].state}", "JOB_STATE_RUNNING"},
+      {"{.jobs[*].spec.optimizer.lr}", "0.25"},  // the second has no job file
+      {"{.jobs[0].workers}", "[\"w0\",\"w1\"]"},
+      {"{.jobs[0].workers[*]}", "w0 w1"},
+      {"{.jobs[0].create_time}", "2023-11-14T22:13:20Z"},
+      {"{.jobs[*].checkpoint.path}", ""},   // nothing is set
+      {"{.jobs[*].jobId}", "run-a run-b"},  // the name in JSON
+      {".jobs[*].job_id", "run-a run-b"},
+      {"jobs[*].job_id", "run-a run-b"},
+      {"{.jobs[0].spec.labels.team}", "research"},
+      {"{.jobs[0].spec.labels['a.b']}", "c"},
+      {"{.jobs[0].spec.labels.a\\.b}", "c"},
+      {"{.jobs[0].spec.labels.none}", ""},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_EQ(Printed(c.path), c.printed) << c.path;
+  }
   EXPECT_EQ(Printed("{.job_id}", Jobs().jobs(0)), "run-a");
   EXPECT_THAT(Printed("{.}"), HasSubstr("{\"jobs\":[{\"job_id\":\"run-a\""));
-}
-
-TEST(JsonPath, Labels_AreTakenByTheirKey) {
-  EXPECT_EQ(Printed("{.jobs[0].spec.labels.team}"), "research");
-  EXPECT_EQ(Printed("{.jobs[0].spec.labels['a.b']}"), "c");
-  EXPECT_EQ(Printed("{.jobs[0].spec.labels.a\\.b}"), "c");
-  EXPECT_EQ(Printed("{.jobs[0].spec.labels.none}"), "");
 }
 
 TEST(JsonPath, Text_StandsBetweenPaths) {
