@@ -141,8 +141,10 @@ TEST(FieldFacts, Facts_SayWhatTheRowSays) {
   EXPECT_THAT(FindFieldFacts("train.seed")->resume_why, HasSubstr("order of the data"));
   EXPECT_EQ(FindFieldFacts("model.rope_theta")->default_text, "10000, with model.position rope");
   EXPECT_EQ(FindFieldFacts("model.kv_heads")->default_text, "heads");
-  EXPECT_EQ(FindFieldFacts("parallel.bucket_mib")->default_text,
-            "25, with resources.device cuda; on cpu all at once");
+  EXPECT_EQ(
+      FindFieldFacts("parallel.bucket_mib")->default_text,
+      "25, with resources.device cuda; on cpu all at once, and where gradients are divided (shard) "
+      "block by block");
   EXPECT_EQ(FindFieldFacts("model.preset")->names, PresetNames());
   EXPECT_THAT(FindFieldFacts("precision.fallback")->names, ::testing::Contains("none"));
   EXPECT_EQ(FindFieldFacts("precision.remedies.layers_recipe")->names, RecipeNames());
