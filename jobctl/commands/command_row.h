@@ -49,7 +49,7 @@ void AcceptResourceNames(CLI::App& app);
   ROW(List, "list", "List jobs, newest first", kWholeIds) \
   ROW(Get, "get", "Show jobs, one per row (everything with -o json)", kBeginnings) \
   ROW(Describe, "describe", "Show everything about a job, with its events", kBeginnings) \
-  ROW(Watch, "watch", "Follow a job: progress, loss, speed, time left", kBeginnings) \
+  ROW(Watch, "watch", "Follow jobs: progress, loss, speed, time left", kBeginnings) \
   ROW(Logs, "logs", "Print a job's log", kBeginnings) \
   ROW(Events, "events", "Print what happened to a job and why", kBeginnings) \
   ROW(Metrics, "metrics", "Print or plot a job's step history", kBeginnings) \

@@ -89,21 +89,6 @@ void EmitYaml(const Json& json, YAML::Emitter& out) {
   }
 }
 
-std::string LossText(const v1::Job& job) {
-  if (!spec::Trains(job.spec())) {
-    const v1::StepReport& last = job.last_report();
-    return last.has_validation_loss() ? Number(last.validation_loss(), 4) : "-";
-  }
-  return job.step() > 0 ? Number(job.last_report().loss(), 4) : "-";
-}
-
-std::string SpeedText(const v1::Job& job) {
-  const bool live = job.state() == v1::JOB_STATE_RUNNING;
-  return live && job.last_report().tokens_per_second() > 0
-             ? FormatCount(job.last_report().tokens_per_second())
-             : "-";
-}
-
 // "a=1,b=2" by key.
 std::string LabelsText(const v1::Job& job) {
   const auto& labels = job.spec().labels();
@@ -382,6 +367,21 @@ absl::Status PrintJobs(const OutputFormat& format,
   WriteOut(
       RenderJobs(jobs, format == OutputFormat::kWide, extra, Clock::Real().Now(), FitColumns()));
   return absl::OkStatus();
+}
+
+std::string LossText(const v1::Job& job) {
+  if (!spec::Trains(job.spec())) {
+    const v1::StepReport& last = job.last_report();
+    return last.has_validation_loss() ? Number(last.validation_loss(), 4) : "-";
+  }
+  return job.step() > 0 ? Number(job.last_report().loss(), 4) : "-";
+}
+
+std::string SpeedText(const v1::Job& job) {
+  const bool live = job.state() == v1::JOB_STATE_RUNNING;
+  return live && job.last_report().tokens_per_second() > 0
+             ? FormatCount(job.last_report().tokens_per_second())
+             : "-";
 }
 
 std::string RenderJobs(const std::vector<v1::Job>& jobs,

@@ -120,6 +120,11 @@ std::string RenderWorkers(const std::vector<v1::Worker>& workers,
                           int columns);
 std::string RenderEvents(const std::vector<v1::JobEvent>& events, bool wide, int columns);
 
+// Cells of tables of jobs: the newest loss (held-out, if the task reads models and trains none);
+// tokens a second while the job runs. "-" = none.
+std::string LossText(const v1::Job& job);
+std::string SpeedText(const v1::Job& job);
+
 // After a mutation: "job/ID verbed", or the message itself under -o json|yaml|name.
 absl::Status PrintMutation(const OutputFormat& format,
                            bool quiet,

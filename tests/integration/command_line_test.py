@@ -292,6 +292,28 @@ class CommandLineTest(harness.ClusterTest):
         self.assertIn(summary[0], again)
         self.assertNotIn("To share", self.cluster.jobctl("wait", job).stdout, "wait is for scripts")
 
+    def test_several_jobs_are_watched_at_once(self):
+        one, two = (self.cluster.submit(harness.tiny_job(self.data, steps=20, workers=1)) for _ in range(2))
+        watched = self.cluster.jobctl("watch", one, f"job/{two}")
+        for job in (one, two):
+            self.assertRegex(watched.stdout, rf"(?m)^{job} step 20/20  loss ")
+            self.assertRegex(watched.stdout, rf"(?m)^{job} SUCCEEDED")
+        self.assertNotIn("\x1b", watched.stdout)
+
+        spec = harness.tiny_job(self.data, steps=10**7, workers=1, labels={"sweep": "lr"})
+        runs, waits = self.cluster.submit(spec), self.cluster.submit(spec)
+        timed_out = self.cluster.jobctl("watch", "-l", "sweep=lr", "--timeout", "3s", check=False)
+        self.assertEqual(timed_out.returncode, 101)
+        self.assertRegex(timed_out.stdout, rf"(?m)^{waits} QUEUED")
+        self.assertIn(f"timed out; job/{runs} is ", timed_out.stderr)
+        self.assertNotIn(one, timed_out.stdout, "it has another label")
+        self.cluster.jobctl("cancel", waits, runs)
+        self.assertEqual(self.cluster.jobctl("watch", runs, waits, one).returncode, 0)
+        self.assertEqual(self.cluster.jobctl("watch", runs, waits, one, "--exit-status", check=False).returncode, 103)
+        self.assertEqual(self.cluster.jobctl("watch", one, "none", "--exit-status", check=False).returncode, 102)
+        self.assertIn("no job with the label sweep=lr is under way", self.cluster.jobctl("watch", "-l", "sweep=lr").stderr)
+        self.assertEqual(self.cluster.jobctl("watch", check=False).returncode, 2)
+
     def test_every_command_takes_what_output_name_prints(self):
         job = self.cluster.submit(harness.tiny_job(self.data, steps=10**7, workers=1))
         self.cluster.wait_step(job, 1)

@@ -106,6 +106,16 @@ class Snapshots(harness.ClusterTest):
         shown = self.show(80, "watch", JOB)
         self.assertIn("SUCCEEDED", shown)
 
+    def test_watch_of_several(self):
+        other = self.cluster.jobctl("rerun", JOB, "-o", "name").stdout.strip()
+        for columns in (80, 200):
+            shown = self.show(columns, "watch", JOB, other, until="TOK/S")
+            self.assertRegex(shown, r"NAME +STATE +STEP +LOSS +TOK/S +LEFT")
+        self.release()
+        shown = self.show(80, "watch", JOB, other)
+        self.assertEqual(len(re.findall(r"^NAME +STATE", shown, re.M)), 1, "the table is drawn over")
+        self.assertEqual(len(re.findall(r"^\S+ +SUCCEEDED +60/60 ", shown, re.M)), 2, shown)
+
     def test_top(self):
         for columns in (80, 200):
             shown = self.show(columns, "top", until="w1")

@@ -25,6 +25,7 @@
 #include "jobctl/client/interrupt.h"
 #include "jobctl/client/retry.h"
 #include "jobctl/report/report.h"
+#include "jobctl/views/progress.h"
 #include "jobctl/views/terminal.h"
 
 namespace hearth::jobctl {
@@ -186,11 +187,9 @@ class Follower {
     }
     changed_ = false;
     std::string out;
-    if (job_.state() != shown_state_ || job_.reason() != shown_reason_) {
-      shown_state_ = job_.state();
-      shown_reason_ = job_.reason();
-      lines_.push_back(
-          absl::StrCat(StateName(job_.state()), job_.reason().empty() ? "" : ": ", job_.reason()));
+    if (std::string state = StateText(job_); !job_.job_id().empty() && state != shown_state_) {
+      shown_state_ = state;
+      lines_.push_back(std::move(state));
     }
     SayResults();
     for (const std::string& line : lines_) {
@@ -202,9 +201,9 @@ class Follower {
     if (last_.step() > 0) {
       if (terminal_) {
         absl::StrAppend(&out, "\r\033[K", ProgressLine(), finished ? "\n" : "");
-      } else if (PlainDue(finished)) {
+      } else if (ProgressDue(job_, last_.step(), printed_step_, finished)) {
         printed_step_ = last_.step();
-        absl::StrAppend(&out, PlainLine(), "\n");
+        absl::StrAppend(&out, ProgressText(job_, last_), "\n");
       }
     }
     WriteTerminal(out);
@@ -226,33 +225,8 @@ class Follower {
     results_.clear();
   }
 
-  // When piped: at most about a hundred lines a job, and the last step.
-  bool PlainDue(bool finished) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const int64_t every = std::max<int64_t>(1, spec::TotalSteps(job_) / 100);
-    return last_.step() != printed_step_ &&
-           (finished || last_.step() / every != printed_step_ / every);
-  }
-
-  std::string Eta() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const int64_t left = spec::TotalSteps(job_) - last_.step();
-    if (left <= 0 || last_.step_seconds() <= 0) {
-      return "";
-    }
-    return absl::StrCat(
-        "eta ", HumanDuration(absl::Seconds(static_cast<double>(left) * last_.step_seconds())));
-  }
-
   std::string Unit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return std::string(spec::StepUnit(job_.spec()));
-  }
-
-  std::string PlainLine() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!spec::Trains(job_.spec())) {
-      return absl::StrFormat("%s %d/%d  %s", Unit(), last_.step(), spec::TotalSteps(job_), Eta());
-    }
-    return absl::StrFormat("step %d/%d  loss %.4f  grad %.3f  lr %.2e  %s tok/s  %s", last_.step(),
-                           spec::TotalSteps(job_), last_.loss(), last_.grad_norm(),
-                           last_.learning_rate(), FormatCount(last_.tokens_per_second()), Eta());
   }
 
   std::string ProgressLine() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -263,8 +237,9 @@ class Follower {
         trains ? absl::StrFormat(" %d/%d  loss %.4f ", last_.step(), steps, last_.loss())
                : absl::StrFormat(" %s %d/%d ", Unit(), last_.step(), steps);
     const std::string speed =
-        trains ? absl::StrFormat("  %s tok/s  %s", FormatCount(last_.tokens_per_second()), Eta())
-               : absl::StrCat("  ", Eta());
+        trains ? absl::StrFormat("  %s tok/s  %s", FormatCount(last_.tokens_per_second()),
+                                 EtaText(job_, last_))
+               : absl::StrCat("  ", EtaText(job_, last_));
     const int room = SizeOfTerminal().columns - static_cast<int>(tail.size() + speed.size()) - 3;
     const int spark = utf8_ && trains ? std::clamp(room / 2, 0, kSparklineWidth) : 0;
     const int width = std::clamp(room - spark, 4, 30);
@@ -336,8 +311,7 @@ class Follower {
   bool steps_done_ ABSL_GUARDED_BY(mu_) = false;
   int64_t reached_ ABSL_GUARDED_BY(mu_) = 0;  // the last step from the metric stream
   int64_t printed_step_ ABSL_GUARDED_BY(mu_) = 0;
-  v1::JobState shown_state_ ABSL_GUARDED_BY(mu_) = v1::JOB_STATE_UNSPECIFIED;
-  std::string shown_reason_ ABSL_GUARDED_BY(mu_);
+  std::string shown_state_ ABSL_GUARDED_BY(mu_);
   absl::Duration rested_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
 };
 

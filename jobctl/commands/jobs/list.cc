@@ -9,6 +9,7 @@
 #include "common/time/clock.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/job_labels.h"
 #include "jobctl/commands/live.h"
 #include "jobctl/views/columns.h"
 #include "jobctl/views/terminal.h"
@@ -40,9 +41,7 @@ std::string FilterOf(const Options& options) {
   if (!options.owner.empty()) {
     absl::StrAppend(&filter, " owner=", options.owner);
   }
-  for (const std::string& label : options.labels) {
-    absl::StrAppend(&filter, " label.", label);
-  }
+  absl::StrAppend(&filter, LabelFilter(options.labels));
   return filter;
 }
 
@@ -125,15 +124,7 @@ Action SetupList(CLI::App& app) {
   app.add_option("--state", options->states, "Only these states, e.g. running,queued")
       ->check(WrongState);
   app.add_option("--owner,--user", options->owner, "Only jobs of this user");
-  app.add_option("-l,--label", options->labels,
-                 "Only jobs with this label: key=value, or key for any value; repeatable")
-      ->allow_extra_args(false)
-      // As a key, "team!" would find nothing without a word.
-      ->check([](const std::string& label) {
-        return label.substr(0, label.find('=')).find('!') == std::string::npos
-                   ? ""
-                   : label + " is neither key=value nor key";
-      });
+  AddLabels(app, options->labels, "Only jobs with this label");
   app.add_option("--search", options->search,
                  "Only jobs with this text in id, name, owner, recipe, labels or reason");
   app.add_option("--since", options->since,

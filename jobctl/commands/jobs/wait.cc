@@ -1,152 +1,40 @@
 #include "jobctl/commands/jobs/wait.h"
 
-#include <algorithm>
-#include <list>
 #include <memory>
-#include <thread>
+#include <set>
 
 #include "CLI/CLI.hpp"
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/time/clock.h"
 #include "jobctl/client/interrupt.h"
-#include "jobctl/client/retry.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/await_jobs.h"
 #include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/views/output.h"
+#include "jobctl/views/progress.h"
 
 namespace hearth::jobctl {
 namespace {
 
-constexpr absl::Duration kPoll = absl::Milliseconds(250);  // for Ctrl-C and the timeout
-constexpr int kWorstFirst[] = {kExitJobFailed, kExitTimedOut, kExitJobCancelled, kExitOk};
-
-int Worse(int a, int b) {
-  for (const int code : kWorstFirst) {
-    if (code == a || code == b) {
-      return code;
-    }
-  }
-  return a;
-}
-
-class Waiting {
+// Says how each job went, once.
+class EndsView : public JobsView {
  public:
-  Waiting(Client& client, const std::vector<std::string>& job_ids)
-      : client_(client), job_ids_(job_ids) {}
-
-  absl::StatusOr<int> Run(absl::Duration timeout) {
-    std::vector<std::thread> threads;  // reads of a stream block, so each has one
-    {
-      absl::MutexLock lock(&mu_);
-      for (const std::string& job_id : job_ids_) {
-        jobs_.emplace_back().job.set_job_id(job_id);
-      }
-      under_way_ = jobs_.size();
-      for (Each& each : jobs_) {
-        threads.emplace_back([this, &each] { Watch(each); });
+  void Show(const std::vector<v1::Job>& jobs,
+            const std::vector<std::string>& messages,
+            bool /*over*/) override {
+    for (const std::string& message : messages) {
+      WriteErr(absl::StrCat(message, "\n"));
+    }
+    for (const v1::Job& job : jobs) {
+      if (Rests(job.state()) && said_.insert(job.job_id()).second) {
+        WriteErr(absl::StrCat("job/", job.job_id(), " ", StateText(job), "\n"));
       }
     }
-    const absl::StatusOr<int> code = Await(timeout);
-    client_.CancelStreams();
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
-    return code;
   }
 
  private:
-  struct Each {
-    v1::Job job;          // as last heard
-    absl::Status status;  // of the stream
-    bool known = false;   // the stream has ended
-  };
-
-  void Watch(Each& each) ABSL_LOCKS_EXCLUDED(mu_) {
-    v1::WatchJobRequest request;
-    {
-      absl::MutexLock lock(&mu_);
-      request.set_job_id(each.job.job_id());
-    }
-    const absl::Status status = RetryStream(
-        [&](const auto& progressed) {
-          return client_.WatchJob(request, [&](const v1::WatchJobResponse& response) {
-            progressed();
-            request.set_cursor(response.cursor());
-            absl::MutexLock lock(&mu_);
-            each.job = response.job();
-            return !Rests(each.job.state());
-          });
-        },
-        [this](absl::Duration pause) {
-          absl::MutexLock lock(&mu_);
-          return !Clock::Real().AwaitWithTimeout(mu_, absl::Condition(&over_), pause);
-        },
-        notice_);
-    absl::MutexLock lock(&mu_);
-    if (over_) {
-      return;  // the stream was cancelled
-    }
-    // The stream ends well when the job is deleted.
-    each.status = status.ok() && !Rests(each.job.state())
-                      ? absl::NotFoundError(absl::StrCat("job ", request.job_id(), " was deleted"))
-                      : status;
-    each.known = true;
-    --under_way_;
-    broken_ = broken_ || !each.status.ok();
-    if (each.status.ok()) {
-      WriteErr(absl::StrCat("job/", each.job.job_id(), " ", StateName(each.job.state()),
-                            each.job.reason().empty() ? "" : ": ", each.job.reason(), "\n"));
-    }
-  }
-
-  bool Settled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return under_way_ == 0 || broken_; }
-
-  absl::StatusOr<int> Await(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
-    const absl::Duration start = Clock::Real().Monotonic();
-    absl::MutexLock lock(&mu_);
-    while (!Settled() && !Interrupted()) {
-      const absl::Duration left = timeout - (Clock::Real().Monotonic() - start);
-      if (timeout > absl::ZeroDuration() && left <= absl::ZeroDuration()) {
-        break;
-      }
-      const absl::Duration pause = timeout > absl::ZeroDuration() ? std::min(left, kPoll) : kPoll;
-      Clock::Real().AwaitWithTimeout(mu_, absl::Condition(this, &Waiting::Settled), pause);
-    }
-    over_ = true;
-    if (Interrupted()) {
-      SayDetached("wait", job_ids_);
-      return kExitOk;
-    }
-    int code = kExitOk;
-    for (const Each& each : jobs_) {
-      if (absl::IsNotFound(each.status)) {
-        WriteErr(absl::StrCat("error: ", each.status.message(), "\n"));
-        return kExitNotFound;
-      }
-      HEARTH_RETURN_IF_ERROR(each.status);
-      code = Worse(code, each.known ? ExitCodeOf(each.job.state()) : int{kExitTimedOut});
-    }
-    for (const Each& each : jobs_) {
-      if (!each.known) {
-        WriteErr(absl::StrCat("timed out; job/", each.job.job_id(), " is ",
-                              StateName(each.job.state()), "\n"));
-      }
-    }
-    return code;
-  }
-
-  Client& client_;
-  const std::vector<std::string>& job_ids_;
-
-  OutageNotice notice_{[](const std::string& line) { WriteErr(absl::StrCat(line, "\n")); }};
-  absl::Mutex mu_;
-  std::list<Each> jobs_ ABSL_GUARDED_BY(mu_);  // in the order asked for
-  size_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
-  bool broken_ ABSL_GUARDED_BY(mu_) = false;  // the stream of one has failed
-  bool over_ ABSL_GUARDED_BY(mu_) = false;    // the wait is
+  std::set<std::string> said_;
 };
 
 struct Options {
@@ -159,7 +47,14 @@ struct Options {
 absl::StatusOr<int> WaitForJobs(Client& client,
                                 const std::vector<std::string>& job_ids,
                                 absl::Duration timeout) {
-  return Waiting(client, job_ids).Run(timeout);
+  EndsView view;
+  const absl::StatusOr<Awaited> awaited =
+      AwaitJobs(client, job_ids, {.command = "wait", .timeout = timeout}, view);
+  if (absl::IsNotFound(awaited.status())) {
+    WriteErr(absl::StrCat("error: ", awaited.status().message(), "\n"));
+    return kExitNotFound;
+  }
+  return awaited.ok() ? absl::StatusOr<int>(awaited->code) : awaited.status();
 }
 
 absl::StatusOr<int> WaitForJobs(Context& context,
