@@ -239,6 +239,14 @@ TEST_F(CoordinatorTest, ResumeJob_Overrides_AreCheckedMergedAndRecorded) {
               grpc::StatusCode::INVALID_ARGUMENT)
         << bad;
   }
+  grpc::ClientContext several_context;
+  v1::ResumeJobRequest several;
+  several.set_job_id("resumed");
+  several.add_overrides("model.layers=5");
+  several.add_overrides("train.stepz=7");
+  const std::string told = jobs_->ResumeJob(&several_context, several, &job).error_message();
+  EXPECT_THAT(told, HasSubstr("model.layers: cannot be changed on resume"));
+  EXPECT_THAT(told, HasSubstr("\ntrain.stepz: unknown key; did you mean steps?"));
   grpc::ClientContext context;
   v1::ResumeJobRequest request;
   request.set_job_id("resumed");

@@ -11,6 +11,7 @@
 #include "common/base/system.h"
 #include "common/base/version.h"
 #include "common/io/env.h"
+#include "common/spec/violations/field_violation.h"
 #include "google/rpc/error_details.pb.h"
 #include "jobctl/client/interrupt.h"
 #include "jobctl/client/job_names.h"
@@ -44,7 +45,7 @@ absl::Status ApplySettings(const CLI::App& app, Context& context) {
 
 int Fail(const absl::Status& status) {
   std::string text = absl::StrCat("error: ", status.message(), "\n");
-  const auto payload = status.GetPayload("type.googleapis.com/google.rpc.BadRequest");
+  const auto payload = status.GetPayload(hearth::spec::kBadRequestUrl);
   google::rpc::BadRequest details;
   if (payload.has_value() && details.ParseFromString(std::string(*payload))) {
     for (const auto& violation : details.field_violations()) {

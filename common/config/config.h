@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "hearth/v1/job.pb.h"
@@ -36,6 +37,13 @@ std::string ToYaml(const v1::JobSpec& job_spec);
 absl::Status ApplyResumeOverride(v1::JobSpec& job_spec,
                                  std::string_view assignment,
                                  std::vector<std::string>& changes);
+
+// The same for several, in order. kInvalidArgument: all that is wrong with any of them, as
+// spec::ViolationsToStatus, with the values that are out of range; nothing is changed then. A text
+// of more than 2,000 bytes ends with how many mistakes are left out.
+absl::Status ApplyResumeOverrides(v1::JobSpec& job_spec,
+                                  absl::Span<const std::string> assignments,
+                                  std::vector<std::string>& changes);
 
 // "unknown key; did you mean micro_batch_size?": the field that people also call `key`, here or
 // elsewhere in the file, else the nearest name here, else the path of a field of that name. `type`

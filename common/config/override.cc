@@ -9,6 +9,8 @@
 #include "common/spec/fields/resume.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/resolve/resolve.h"
+#include "common/spec/violations/checker.h"
+#include "google/rpc/error_details.pb.h"
 
 namespace hearth::config {
 namespace {
@@ -193,6 +195,34 @@ absl::Status CheckOverridable(v1::JobSpec job_spec, const std::string& path) {
                                    std::string(rule.why)));
 }
 
+// Appends what `status` says of the fields.
+void Append(const absl::Status& status, std::vector<spec::FieldViolation>& violations) {
+  google::rpc::BadRequest details;
+  const auto payload = status.GetPayload(spec::kBadRequestUrl);
+  if (!payload.has_value() || !details.ParseFromString(std::string(*payload))) {
+    violations.push_back({"overrides", std::string(status.message())});
+  }
+  for (const auto& violation : details.field_violations()) {
+    violations.push_back({violation.field(), violation.description()});
+  }
+}
+
+// gRPC drops an error whose text and details have more than 8 KiB, and each violation is in it
+// three times.
+void KeepShort(std::vector<spec::FieldViolation>& violations) {
+  constexpr size_t kMaxBytes = 2000;
+  size_t bytes = 0;
+  for (size_t i = 0; i < violations.size(); ++i) {
+    bytes += violations[i].field.size() + violations[i].description.size();
+    if (i > 0 && bytes > kMaxBytes) {
+      const size_t left_out = violations.size() - i;
+      violations.resize(i);
+      violations.push_back({"overrides", absl::StrCat("there are ", left_out, " more mistakes")});
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status ApplyOverride(v1::JobSpec& job_spec, std::string_view assignment) {
@@ -227,6 +257,30 @@ absl::Status ApplyResumeOverride(v1::JobSpec& job_spec,
     changes.push_back("resources.min_workers: " + std::to_string(before.min_workers()) + " -> " +
                       std::to_string(after.min_workers()));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyResumeOverrides(v1::JobSpec& job_spec,
+                                  absl::Span<const std::string> assignments,
+                                  std::vector<std::string>& changes) {
+  v1::JobSpec changed = job_spec;
+  std::vector<std::string> said;
+  std::vector<spec::FieldViolation> violations;
+  for (const std::string& assignment : assignments) {
+    const absl::Status status = ApplyResumeOverride(changed, assignment, said);
+    if (!status.ok()) {
+      Append(status, violations);
+    }
+  }
+  if (!violations.empty()) {
+    // The rules never see this spec, so its values are judged here.
+    spec::Checker check(violations);
+    spec::CheckRows(changed, "", check);
+    KeepShort(violations);
+    return spec::ViolationsToStatus(violations);
+  }
+  job_spec.Swap(&changed);
+  changes.insert(changes.end(), said.begin(), said.end());
   return absl::OkStatus();
 }
 

@@ -1,9 +1,13 @@
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "common/config/config.h"
 #include "common/spec/fields/rows.h"
+#include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/valid_job.h"
 
 namespace hearth::config {
 namespace {
@@ -108,8 +112,7 @@ TEST(ApplyOverrideTest, Refusal_CarriesAFieldViolation) {
   v1::JobSpec job = Job();
   const absl::Status status = ApplyOverride(job, "train.steps=many");
   google::rpc::BadRequest details;
-  ASSERT_TRUE(details.ParseFromString(
-      std::string(*status.GetPayload("type.googleapis.com/google.rpc.BadRequest"))));
+  ASSERT_TRUE(details.ParseFromString(std::string(*status.GetPayload(spec::kBadRequestUrl))));
   EXPECT_EQ(details.field_violations(0).field(), "train.steps");
 }
 
@@ -152,6 +155,41 @@ TEST(ApplyResumeOverrideTest, OtherFields_AreRefusedWithAReason) {
     EXPECT_TRUE(changes.empty());
     EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(job, Job())) << assignment;
   }
+}
+
+TEST(ApplyResumeOverridesTest, AllMistakes_AreToldAtOnceAndNothingIsChanged) {
+  v1::JobSpec job = spec::ValidJob();
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(job, violations);
+  ASSERT_TRUE(violations.empty()) << spec::Print(violations);
+  const v1::JobSpec before = job;
+  std::vector<std::string> changes;
+  const absl::Status status = ApplyResumeOverrides(
+      job, {"train.stepz=1", "train.steps=5", "optimizer.lr=-1", "model.layers=3", "steps"},
+      changes);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const std::vector<std::string> lines = absl::StrSplit(std::string(status.message()), '\n');
+  EXPECT_THAT(lines, ElementsAre("train.stepz: unknown key; did you mean steps?",
+                                 HasSubstr("model.layers: cannot be changed on resume"),
+                                 "overrides: \"steps\" is not of the form path=value",
+                                 "optimizer.lr: -1 is out of range; must be > 0"));
+  google::rpc::BadRequest details;
+  ASSERT_TRUE(details.ParseFromString(std::string(*status.GetPayload(spec::kBadRequestUrl))));
+  EXPECT_EQ(details.field_violations_size(), 4);
+  EXPECT_TRUE(changes.empty());
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(job, before));
+  EXPECT_TRUE(ApplyResumeOverrides(job, {"train.steps=5", "optimizer.lr=1e-4"}, changes).ok());
+  EXPECT_EQ(changes.size(), 2U);
+  EXPECT_EQ(job.train().steps(), 5);
+}
+
+TEST(ApplyResumeOverridesTest, VeryManyMistakes_AreCounted) {
+  v1::JobSpec job = Job();
+  std::vector<std::string> changes;
+  const std::vector<std::string> assignments(256, "model.layers=3");
+  const absl::Status status = ApplyResumeOverrides(job, assignments, changes);
+  EXPECT_LT(status.message().size(), 2300U);
+  EXPECT_TRUE(absl::EndsWith(status.message(), " more mistakes")) << status;
 }
 
 TEST(ApplyResumeOverrideTest, UnknownField_IsCalledUnknown) {

@@ -474,7 +474,7 @@ TEST(ViolationsToStatusTest, Violations_AreTextAndPayload) {
   const absl::Status status = ViolationsToStatus({{"a.b", "bad"}, {"c", "worse"}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "a.b: bad\nc: worse");
-  const auto payload = status.GetPayload("type.googleapis.com/google.rpc.BadRequest");
+  const auto payload = status.GetPayload(kBadRequestUrl);
   ASSERT_TRUE(payload.has_value());
   google::rpc::BadRequest details;
   ASSERT_TRUE(details.ParseFromString(std::string(*payload)));

@@ -9,11 +9,6 @@
 #include "google/rpc/error_details.pb.h"
 
 namespace hearth::spec {
-namespace {
-
-constexpr char kBadRequestUrl[] = "type.googleapis.com/google.rpc.BadRequest";
-
-}  // namespace
 
 absl::Status ViolationsToStatus(const std::vector<FieldViolation>& violations) {
   if (violations.empty()) {

@@ -279,9 +279,9 @@ absl::Status JobServiceImpl::MakeResume(const v1::ResumeJobRequest& request,
   }
   v1::JobSpec spec = job->job().spec();
   std::vector<std::string> changes;
-  for (const std::string& assignment : request.overrides()) {
-    HEARTH_RETURN_IF_ERROR(config::ApplyResumeOverride(spec, assignment, changes));
-  }
+  HEARTH_RETURN_IF_ERROR(config::ApplyResumeOverrides(
+      spec, std::vector<std::string>(request.overrides().begin(), request.overrides().end()),
+      changes));
   for (const std::string& change : changes) {
     command.overrides.push_back(ParseChange(change));
   }
