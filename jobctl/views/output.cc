@@ -329,8 +329,12 @@ absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message) {
   if (parsed.is_discarded()) {
     return absl::InternalError("protobuf printed JSON that does not parse");
   }
+  return ToYaml(parsed);
+}
+
+std::string ToYaml(const Json& json) {
   YAML::Emitter out;
-  EmitYaml(parsed, out);
+  EmitYaml(json, out);
   return absl::StrCat(out.c_str(), "\n");
 }
 

@@ -16,6 +16,7 @@
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
 #include "jobctl/views/json_path.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace hearth::jobctl {
 
@@ -86,6 +87,8 @@ class Table {
 // Protobuf's JSON mapping, indented, with zero-valued fields, newline at the end.
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
 absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message);
+// The same value as YAML, newline at the end. Strings must be UTF-8.
+std::string ToYaml(const nlohmann::ordered_json& json);
 // Prints `message` as JSON or YAML, or the part of it that a template asks for. False: another
 // format was asked for, and nothing is printed. kInvalidArgument: JsonPath::Print.
 absl::StatusOr<bool> PrintMessage(const OutputFormat& format,

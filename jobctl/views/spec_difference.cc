@@ -7,6 +7,7 @@
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
 #include "jobctl/views/output.h"
+#include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {
 namespace {
@@ -33,6 +34,16 @@ std::vector<KeyDifference> SpecDifferences(const v1::JobSpec& a, const v1::JobSp
     }
   });
   return differences;
+}
+
+nlohmann::ordered_json DifferencesJson(const std::string& a,
+                                       const std::string& b,
+                                       const std::vector<KeyDifference>& differences) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const KeyDifference& row : differences) {
+    rows.push_back({{"key", row.path}, {a, row.a}, {b, row.b}});
+  }
+  return rows;
 }
 
 std::string RenderDifferences(const std::string& a,

@@ -4,6 +4,8 @@
 #include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 #include "jobctl/commands/job_file/load_job_file.h"
+#include "jobctl/views/output.h"
+#include "nlohmann/json.hpp"
 #include "tests/support/common/valid_job.h"
 
 namespace hearth::jobctl {
@@ -80,6 +82,19 @@ TEST(ChangeStoredSpec, FewestWorkersFollow_OtherDefaultsStay) {
   EXPECT_EQ(refused.message(),
             "--set optimizer.learning_rate=1: optimizer.learning_rate: unknown key; did you mean "
             "lr?");
+}
+
+TEST(SpecDifferences, AsYaml_ValuesAreText) {
+  const std::vector<KeyDifference> differences = {{"optimizer.lr", "0.003", "0.5"},
+                                                  {"notify", "unset", "[{on: [failed]}]"}};
+  EXPECT_EQ(ToYaml(DifferencesJson("first", "on", differences)),
+            "- key: \"optimizer.lr\"\n"
+            "  first: \"0.003\"\n"
+            "  \"on\": \"0.5\"\n"
+            "- key: \"notify\"\n"
+            "  first: \"unset\"\n"
+            "  \"on\": \"[{on: [failed]}]\"\n");
+  EXPECT_EQ(ToYaml(DifferencesJson("a", "b", {})), "[]\n");
 }
 
 }  // namespace

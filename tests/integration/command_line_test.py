@@ -99,6 +99,7 @@ class CommandLineTest(harness.ClusterTest):
         two = self.cluster.jobctl("rerun", one, *changes, "-q").stdout.strip().removeprefix("job/")
         rows = json.loads(self.cluster.jobctl("diff", one, two, "-o", "json").stdout)
         self.assertEqual([(row["key"], row[two]) for row in rows], [("optimizer.lr", "0.5"), ("train.steps", "3")])
+        self.assertIn(f'{two}: "0.5"\n', self.cluster.jobctl("diff", one, two, "-o", "yaml").stdout)
         self.assertIn("optimizer.lr", self.cluster.jobctl("diff", one, f"job/{two}").stdout)
         self.assertIn("the same", self.cluster.jobctl("diff", one, one).stderr)
         path = os.path.join(self.cluster.dir, "other.yaml")

@@ -44,12 +44,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec spec, SpecOf(context, options.job));
   HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec other, SpecOf(context, options.other));
   const std::vector<KeyDifference> differences = SpecDifferences(spec, other);
-  if (context.format == OutputFormat::kJson) {
-    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    for (const KeyDifference& row : differences) {
-      rows.push_back({{"key", row.path}, {options.job, row.a}, {options.other, row.b}});
-    }
-    WriteOut(rows.dump(2) + "\n");
+  if (context.format == OutputFormat::kJson || context.format == OutputFormat::kYaml) {
+    const auto rows = DifferencesJson(options.job, options.other, differences);
+    WriteOut(context.format == OutputFormat::kJson ? rows.dump(2) + "\n" : ToYaml(rows));
     return kExitOk;
   }
   if (differences.empty()) {
