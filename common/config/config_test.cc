@@ -117,6 +117,22 @@ TEST(ParseJobSpecTest, KeyThatYaml11TakesForTrue_IsRead) {
   EXPECT_EQ(Parse("labels: {true: a, on: b}").labels_size(), 2);
 }
 
+// It reads the values on and off as true and false, too.
+TEST(ParseJobSpecTest, ValueThatYaml11TakesForATruthValue_IsReadWhereOneIsAName) {
+  for (const char* value : {"false", "False", "\"false\"", "off"}) {
+    EXPECT_EQ(Parse(std::string("parallel: {shard: ") + value + "}").parallel().shard(), "off")
+        << value;
+  }
+  v1::JobSpec old = Parse("parallel: {shard_optimizer: true}");
+  spec::ModerniseValues(old);
+  EXPECT_EQ(old.parallel().shard(), "optimizer");
+  // true is a name of its own there, and other texts have no names.
+  EXPECT_EQ(Parse("train: {deterministic: true}").train().deterministic(), "true");
+  EXPECT_EQ(Parse("labels: {gpu: false}").labels().at("gpu"), "false");
+  EXPECT_EQ(Parse("name: true").name(), "true");
+  EXPECT_EQ(Parse("task: true").task(), "true") << "the rules refuse it";
+}
+
 TEST(ParseJobSpecTest, WrongShapes_AreRefused) {
   EXPECT_THAT(ParseError("train: 5"), HasSubstr("expected a map of fields, got a single value"));
   EXPECT_THAT(ParseError("train: [1]"), HasSubstr("got a list"));

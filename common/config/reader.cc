@@ -138,20 +138,39 @@ std::string FindElsewhere(const Matches& matches) {
 constexpr std::array<std::string_view, 3> kTrueWords = {"on", "yes", "y"};
 constexpr std::array<std::string_view, 3> kFalseWords = {"off", "no", "n"};
 
-// The field that `key` names. Where the file says `on`, a YAML 1.1 reader sees true, and what it
-// writes of the file has "true" or True: that stands for the field with such a name. Other keys
-// stay as they are.
-std::string FieldName(const std::string& key, const Descriptor& descriptor) {
-  const std::string word = absl::AsciiStrToLower(key);
-  if (descriptor.FindFieldByName(key) != nullptr || (word != "true" && word != "false")) {
-    return key;
+// Where a file says `on`, a YAML 1.1 reader sees true, and what it writes of the file has "true" or
+// True. The word that this stands for: the first that `known` takes. "": `text` is no truth value,
+// is known itself, or stands for no known word.
+template <typename Known>
+std::string_view WordOfTruth(const std::string& text, const Known& known) {
+  const std::string word = absl::AsciiStrToLower(text);
+  if ((word != "true" && word != "false") || known(text)) {
+    return "";
   }
   for (const std::string_view name : word == "true" ? kTrueWords : kFalseWords) {
-    if (descriptor.FindFieldByName(std::string(name)) != nullptr) {
-      return std::string(name);
+    if (known(name)) {
+      return name;
     }
   }
-  return key;
+  return "";
+}
+
+// The field that `key` names; keys of no field stay as they are.
+std::string FieldName(const std::string& key, const Descriptor& descriptor) {
+  const std::string_view word = WordOfTruth(
+      key, [&](std::string_view name) { return spec::FindField(descriptor, name) != nullptr; });
+  return word.empty() ? key : std::string(word);
+}
+
+// The text that stands for a value of the field: one of its names, if it has any.
+std::string NameOfValue(const std::string& text, const FieldDescriptor& field) {
+  const v1::FieldRow& row = spec::RowOf(field);
+  const std::vector<std::string_view> names = spec::NamesOf(row);
+  const std::string_view word = WordOfTruth(text, [&](std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end() ||
+           spec::ModernValue(row, name) != name;
+  });
+  return word.empty() ? text : std::string(word);
 }
 
 bool IsKnownTag(const std::string& tag) {
@@ -399,9 +418,9 @@ void Reader::ReadScalar(const YAML::Node& node,
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
       if (field.is_repeated()) {
-        reflection->AddString(&message, &field, scalar.text);
+        reflection->AddString(&message, &field, NameOfValue(scalar.text, field));
       } else {
-        reflection->SetString(&message, &field, scalar.text);
+        reflection->SetString(&message, &field, NameOfValue(scalar.text, field));
       }
       break;
     case FieldDescriptor::CPPTYPE_BOOL:
