@@ -2,24 +2,9 @@
 
 #include <algorithm>
 
+#include "common/spec/rules/worker_match.h"
+
 namespace hearth::coordinator {
-namespace {
-
-template <typename Selector>
-bool HasKindAndLabels(const v1::Worker& worker, std::string_view device, const Selector& selector) {
-  if (worker.device().kind() != (device.empty() ? "cpu" : device)) {
-    return false;
-  }
-  for (const auto& [key, value] : selector) {
-    const auto label = worker.labels().find(key);
-    if (label == worker.labels().end() || label->second != value) {
-      return false;
-    }
-  }
-  return true;
-}
-
-}  // namespace
 
 Demand DemandOf(const v1::JobSpec& spec,
                 std::string_view root_uuid,
@@ -54,12 +39,12 @@ int64_t MaxRanks(const v1::JobSpec& spec) {
 }
 
 bool Suits(const v1::Worker& worker, const v1::ResourceSpec& resources) {
-  return HasKindAndLabels(worker, resources.has_device() ? resources.device() : "cpu",
-                          resources.selector());
+  return spec::HasKindAndLabels(worker, resources.has_device() ? resources.device() : "cpu",
+                                resources.selector());
 }
 
 bool Suits(const v1::Worker& worker, const Demand& demand) {
-  return HasKindAndLabels(worker, demand.device, demand.selector) &&
+  return spec::HasKindAndLabels(worker, demand.device, demand.selector) &&
          (demand.too_small_bytes == 0 || worker.device().memory_bytes() > demand.too_small_bytes);
 }
 

@@ -309,5 +309,29 @@ TEST(Hints, MoreWorkersThanAreConnected_IsToldAtSubmit) {
   EXPECT_EQ(WorkersWarning(Wants("cpu", 1, 1), {lost}), "");
 }
 
+TEST(Hints, LabelsThatTooFewWorkersHave_AreToldAtSubmit) {
+  v1::ResourceSpec wants = Wants("cpu", 2, 2);
+  (*wants.mutable_selector())["zone"] = "a";
+  (*wants.mutable_selector())["disk"] = "ssd";
+  const v1::Worker plain = Connected("cpu");
+  v1::Worker labelled = plain;
+  (*labelled.mutable_labels())["zone"] = "a";
+  EXPECT_EQ(WorkersWarning(wants, {plain, labelled}),
+            "no worker has resources.device cpu and resources.selector {disk: ssd, zone: a}; the "
+            "job waits until hearth-worker --device cpu --label disk=ssd --label zone=a joins");
+  (*labelled.mutable_labels())["disk"] = "ssd";
+  EXPECT_EQ(WorkersWarning(wants, {plain, labelled}),
+            "the job asks for 2 workers with resources.device cpu and resources.selector {disk: "
+            "ssd, zone: a}; 1 is connected; it waits until more join (hearth-worker --device cpu "
+            "--label disk=ssd --label zone=a); --set resources.workers=1 uses those that are "
+            "there");
+  EXPECT_EQ(WorkersWarning(wants, {plain, labelled, labelled}), "");
+  wants.set_device("cuda");
+  EXPECT_EQ(WorkersWarning(wants, {Connected("cuda")}),
+            "no worker has resources.device cuda and resources.selector {disk: ssd, zone: a}; the "
+            "job waits until hearth-worker --device cuda:0 --label disk=ssd --label zone=a joins")
+      << "the CPU is no remedy for a missing label";
+}
+
 }  // namespace
 }  // namespace hearth::jobctl

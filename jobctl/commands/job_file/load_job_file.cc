@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,31 +11,63 @@
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
+#include "common/config/yaml_writer.h"
 #include "common/io/env.h"
 #include "common/spec/fields/rows.h"
+#include "common/spec/rules/worker_match.h"
 #include "common/spec/violations/checker.h"
 #include "jobctl/client/paths.h"
 #include "jobctl/commands/arguments.h"
 
 namespace hearth::jobctl {
 
+namespace {
+
+// What the workers must have: "resources.device cpu and resources.selector {zone: a}".
+std::string Wanted(const v1::ResourceSpec& resources) {
+  const auto& selector =
+      *v1::ResourceSpec::descriptor()->FindFieldByNumber(v1::ResourceSpec::kSelectorFieldNumber);
+  return absl::StrCat(
+      "resources.device ", resources.device(),
+      resources.selector().empty()
+          ? ""
+          : absl::StrCat(" and resources.selector ", config::WriteFlow(resources, selector)));
+}
+
+// The command that starts such a worker.
+std::string DaemonFor(const v1::ResourceSpec& resources) {
+  const std::string& device = resources.device();
+  std::string command =
+      absl::StrCat("hearth-worker --device ", device == "cuda" ? "cuda:0" : device);
+  const std::map<std::string, std::string> labels(resources.selector().begin(),
+                                                  resources.selector().end());
+  for (const auto& [key, value] : labels) {
+    absl::StrAppend(&command, " --label ", key, "=", value);
+  }
+  return command;
+}
+
+}  // namespace
+
 std::string WorkersWarning(const v1::ResourceSpec& resources,
                            const std::vector<v1::Worker>& workers) {
   const std::string& device = resources.device();
   const auto of_device = [&](const v1::Worker& worker) { return worker.device().kind() == device; };
-  const std::string daemon =
-      absl::StrCat("hearth-worker --device ", device == "cuda" ? "cuda:0" : device);
-  if (std::none_of(workers.begin(), workers.end(), of_device)) {
-    const std::string all = workers.empty()
-                                ? "there is no worker yet"
-                                : absl::StrCat("no worker has resources.device ", device);
-    const bool other = !workers.empty() && device == "cuda";
+  const auto wanted = [&](const v1::Worker& worker) {
+    return spec::HasKindAndLabels(worker, device, resources.selector());
+  };
+  const std::string daemon = DaemonFor(resources);
+  if (std::none_of(workers.begin(), workers.end(), wanted)) {
+    const std::string all = workers.empty() ? "there is no worker yet"
+                                            : absl::StrCat("no worker has ", Wanted(resources));
+    const bool other = !workers.empty() && device == "cuda" &&
+                       std::none_of(workers.begin(), workers.end(), of_device);
     return absl::StrCat(all, "; the job waits until ", daemon, " joins",
                         other ? " (on the CPU: --set resources.device=cpu)" : "");
   }
   const auto connected =
       std::count_if(workers.begin(), workers.end(), [&](const v1::Worker& worker) {
-        return of_device(worker) && worker.state() != v1::WORKER_STATE_LOST &&
+        return wanted(worker) && worker.state() != v1::WORKER_STATE_LOST &&
                worker.state() != v1::WORKER_STATE_OFFLINE;
       });
   // One that is away may come back: a single worker is not worth a warning.
@@ -43,8 +76,8 @@ std::string WorkersWarning(const v1::ResourceSpec& resources,
     return "";
   }
   return absl::StrCat(
-      "the job asks for ", least < resources.workers() ? "at least " : "", least,
-      " workers with resources.device ", device, "; ", connected, connected == 1 ? " is" : " are",
+      "the job asks for ", least < resources.workers() ? "at least " : "", least, " workers with ",
+      Wanted(resources), "; ", connected, connected == 1 ? " is" : " are",
       " connected; it waits until more join (", daemon, ")",
       connected == 0
           ? ""

@@ -24,9 +24,9 @@ absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& path,
                                         const std::vector<std::string>& assignments);
 
 // A warning if the job cannot start with `workers`, which are all that the coordinator knows: none
-// trains on resources.device ("cpu" or "cuda"), or fewer of those are connected than the job needs;
-// "" otherwise. For a job that needs one worker, those that are lost or offline count, because they
-// may come back. Labels (resources.selector) are not looked at.
+// has resources.device ("cpu" or "cuda") and the labels of resources.selector, or fewer of those
+// are connected than the job needs; "" otherwise. For a job that needs one worker, those that are
+// lost or offline count, because they may come back.
 std::string WorkersWarning(const v1::ResourceSpec& resources,
                            const std::vector<v1::Worker>& workers);
 
