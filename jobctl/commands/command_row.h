@@ -48,21 +48,21 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Submit, "submit", "Send a job file to the coordinator", kWholeIds) \
   ROW(List, "list", "List jobs, newest first", kWholeIds) \
   ROW(Get, "get", "Show jobs, one per row (everything with -o json)", kBeginnings) \
-  ROW(Describe, "describe", "Show everything about a job, with its events", kBeginnings) \
+  ROW(Describe, "describe", "Show everything about jobs, with their events", kBeginnings) \
   ROW(Watch, "watch", "Follow jobs: progress, loss, speed, time left", kBeginnings) \
-  ROW(Logs, "logs", "Print a job's log", kBeginnings) \
-  ROW(Events, "events", "Print what happened to a job and why", kBeginnings) \
-  ROW(Metrics, "metrics", "Print or plot a job's step history", kBeginnings) \
-  ROW(Report, "report", "Summarise a job for others: verdict, cost, versions, curve", kBeginnings) \
-  ROW(Diff, "diff", "Show the keys in which two jobs differ", kBeginnings) \
-  ROW(Rerun, "rerun", "Submit a job again as a new one, with changes", kWholeIds) \
-  ROW(Cancel, "cancel", "Stop a job (a checkpoint is written unless --now)", kWholeIds) \
-  ROW(Pause, "pause", "Write a checkpoint and free the workers", kWholeIds) \
-  ROW(Resume, "resume", "Continue a job that is paused or has ended", kWholeIds) \
-  ROW(Note, "note", "Add a note to a job's events", kWholeIds) \
-  ROW(Update, "update", "Change a job's priority or labels", kWholeIds) \
-  ROW(Delete, "delete", "Remove an ended or paused job and its history", kWholeIds) \
-  ROW(Wait, "wait", "Wait until a job ends; the exit code says how it ended", kWholeIds) \
+  ROW(Logs, "logs", "Print the logs of jobs", kBeginnings) \
+  ROW(Events, "events", "Print what happened to jobs and why", kBeginnings) \
+  ROW(Metrics, "metrics", "Print a job's step history, or plot that of several", kBeginnings) \
+  ROW(Report, "report", "Summarise jobs for others: verdict, cost, versions, curve", kBeginnings) \
+  ROW(Diff, "diff", "Show the keys in which two jobs or job files differ", kBeginnings) \
+  ROW(Rerun, "rerun", "Submit jobs again as new ones, with changes", kWholeIds) \
+  ROW(Cancel, "cancel", "Stop jobs, after a checkpoint unless --now is given", kWholeIds) \
+  ROW(Pause, "pause", "Pause jobs: write a checkpoint and free the workers", kWholeIds) \
+  ROW(Resume, "resume", "Continue jobs that are paused or have ended", kWholeIds) \
+  ROW(Note, "note", "Add a note to the events of jobs", kWholeIds) \
+  ROW(Update, "update", "Change the priority or labels of jobs", kWholeIds) \
+  ROW(Delete, "delete", "Remove ended or paused jobs and their history", kWholeIds) \
+  ROW(Wait, "wait", "Wait until jobs end; the exit code says how they ended", kWholeIds) \
   ROW(Top, "top", "Watch the workers: speed, power, temperature, memory", kWholeIds) \
   ROW(Workers, "workers", "List workers", kWholeIds) \
   ROW(Cordon, "cordon", "Give a worker no new jobs", kWholeIds) \

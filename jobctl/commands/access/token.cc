@@ -175,7 +175,7 @@ void SetupCreate(CLI::App& app, Options& options) {
   app.add_option("--expires", options.expires,
                  "Valid for this long, e.g. 12h, 30d (default: for ever)");
   app.add_option("--output-file", options.output_file,
-                 "Write the secret to this file, readable only for you, instead of printing it");
+                 "Write the secret to this file, which only you can read, instead of printing it");
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ CLI::App* AddCheckpointDownload(CLI::App& app, DownloadOptions& options) {
   CLI::App* download = app.add_subcommand(
       "download",
       "Copy a checkpoint to this machine; after an interruption, repeat it to continue");
-  download->add_option("job", options.job_id, "Job id")->required();
+  download->add_option("job", options.job_id, "Job id, or an unambiguous beginning of one")
+      ->required();
   download->add_option("--out", options.out, "Folder to create")->required();
   download->add_option("--step", options.step, "Step of the checkpoint (default: the newest)")
       ->check(CLI::PositiveNumber);

@@ -145,7 +145,9 @@ absl::StatusOr<int> Prune(Context& context, Options& options) {
 
 Action SetupCheckpoints(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::Option* job = app.add_option("job", options->job_id, "Job id");
+  CLI::Option* job =
+      app.add_option("job", options->job_id,
+                     "Job whose checkpoints are listed: its id, or an unambiguous beginning of it");
   options->prune = app.add_subcommand("prune", "Remove checkpoint folders that no job needs");
   CLI::App& prune = *options->prune;
   prune.add_flag_callback(

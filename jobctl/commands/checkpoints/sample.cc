@@ -98,7 +98,8 @@ Action SetupSample(CLI::App& app) {
   // As hearth-trainer sample has them.
   text.set_temperature(0.8);
   text.set_top_k(40);
-  app.add_option("job", *request.mutable_job_id(), "Job id")->required();
+  app.add_option("job", *request.mutable_job_id(), "Job id, or an unambiguous beginning of one")
+      ->required();
   CLI::Option* const prompt =
       app.add_option("--prompt", *text.mutable_prompt(), "Text to continue (default: none)");
   app.add_option("--prompt-file", options->prompt_file,
@@ -108,8 +109,9 @@ Action SetupSample(CLI::App& app) {
                     [&text](int32_t tokens) { text.set_max_tokens(tokens); });
   AddField<int64_t>(app, "--step", "Step of the checkpoint (default: the newest)",
                     [&request](int64_t step) { request.set_step(step); });
-  app.add_option("--worker", *request.mutable_worker_id(),
-                 "Worker that writes (default: any that is idle and sees the checkpoint)");
+  app.add_option(
+      "--worker", *request.mutable_worker_id(),
+      "Worker that continues the text (default: any that is idle and sees the checkpoint)");
   AddField<double>(app, "--temperature", "0 = always the most likely token (default: 0.8)",
                    [&text](double value) { text.set_temperature(value); });
   AddField<int32_t>(app, "--top-k", "Draw from the K most likely tokens; 0 = all (default: 40)",

@@ -136,8 +136,8 @@ void AddBuild(CLI::App& app, Options& options) {
   options.build
       ->add_option("--chat", build.chat,
                    "Lines are conversations, and the dataset gets a mask of the answers, for task: "
-                   "sft. Their layout: messages (OpenAI), sharegpt, alpaca; auto (default) tells "
-                   "each line's by its keys")
+                   "sft. Their layout: messages (OpenAI), sharegpt, alpaca; auto (default) finds "
+                   "each line's layout by its keys")
       ->expected(0, 1)
       ->default_str(std::string(chat::kAnyLayout))
       ->check(CLI::IsMember(chat::ChatLayoutNames()));
@@ -175,9 +175,10 @@ void AddBuild(CLI::App& app, Options& options) {
                    "Stop before the dataset exceeds this many tokens")
       ->check(CLI::PositiveNumber);
   options.build
-      ->add_option("--near-duplicates", build.near_duplicates,
-                   "Drop a document if at least this share of its word 5-grams is in an earlier "
-                   "one (default: 0.8, estimated)")
+      ->add_option(
+          "--near-duplicates", build.near_duplicates,
+          "Drop a document that is this similar to an earlier one: the share of their word "
+          "5-grams that both have, estimated. 0.8 without a value; off unless given")
       ->expected(0, 1)
       ->default_str("0.8")
       ->check(CLI::Range(0.5, 1.0));

@@ -197,7 +197,8 @@ Action SetupMetrics(CLI::App& app) {
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   CLI::Option* const from =
-      app.add_option("--from-step", options->from_step, "First step")->capture_default_str();
+      app.add_option("--from-step", options->from_step, "Leave out the steps before this one")
+          ->capture_default_str();
   app.add_flag("-f,--follow", options->follow,
                "Continue with new steps until the job ends (csv, json, --tensorboard)");
   CLI::Option* const output = app.add_option("-o,--output", options->format, "table, csv, json")

@@ -31,9 +31,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupNote(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job, "Job id")->required();
+  app.add_option("job", options->job, "Job id, or an unambiguous beginning of one")->required();
   app.add_option("text", options->words, "The note; several words need no quotes")->required();
-  app.add_option("--job", options->others, "Add it to this job, too; repeatable")
+  app.add_option("--job", options->others, "Also add it to this job; repeatable")
       ->allow_extra_args(false);
   AddRequestId(app, options->request_id);
   return [options](Context& context) { return Run(context, *options); };
