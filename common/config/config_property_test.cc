@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <random>
 
+#include "absl/strings/ascii.h"
 #include "common/config/config.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/resolve/resolve.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -99,6 +101,15 @@ double RandomDouble(Random& random) {
   }
 }
 
+// In a field that names values, a truth value is read as one of the names (config_test.cc), so it
+// does not read back as it is.
+std::string RandomText(Random& random, const FieldDescriptor& field) {
+  std::string text = RandomString(random);
+  const std::string word = absl::AsciiStrToLower(text);
+  const bool truth = word == "true" || word == "false";
+  return truth && !spec::NamesOf(spec::RowOf(field)).empty() ? "name" : text;
+}
+
 void Fill(Random& random, Message& message);
 
 void FillField(Random& random, Message& message, const FieldDescriptor& field) {
@@ -106,7 +117,7 @@ void FillField(Random& random, Message& message, const FieldDescriptor& field) {
   if (field.is_repeated()) {
     for (int64_t i = Below(random, 3); i >= 0; --i) {
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-        reflection->AddString(&message, &field, RandomString(random));
+        reflection->AddString(&message, &field, RandomText(random, field));
       } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
         reflection->AddInt32(&message, &field, static_cast<int32_t>(RandomInteger(random)));
       } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
@@ -119,7 +130,7 @@ void FillField(Random& random, Message& message, const FieldDescriptor& field) {
   }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
-      reflection->SetString(&message, &field, RandomString(random));
+      reflection->SetString(&message, &field, RandomText(random, field));
       break;
     case FieldDescriptor::CPPTYPE_BOOL:
       reflection->SetBool(&message, &field, Below(random, 2) == 0);
