@@ -178,8 +178,9 @@ void CheckFallbackAfter(const Submitted& job, Checker& check) {
       precision.fallback_after() <= precision.fallback_window()) {
     return;
   }
-  check.Add(job.given.precision().has_fallback_window() ? "precision.fallback_window"
-                                                        : "precision.fallback_after",
+  const bool raised =
+      job.given.precision().has_fallback_after() && !job.is_default("precision.fallback_after");
+  check.Add(raised ? "precision.fallback_after" : "precision.fallback_window",
             Text(precision.fallback_after(), " refused steps (fallback_after) cannot lie within ",
                  precision.fallback_window(),
                  " steps (fallback_window), so repeated trouble is never found; lower "
