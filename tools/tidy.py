@@ -635,26 +635,14 @@ def proto_comments(tree: Tree) -> Iterator[Finding]:
             previous = text
 
 
-def of_rule(name: str, broken: Iterable[tidy_docs.Broken]) -> Iterator[Finding]:
-    return (Finding(path, line, name, text) for path, line, text in broken)
+def docs_rule(name: str, check: Callable[[Tree], Iterator[tidy_docs.Broken]]) -> Callable[[Tree], Iterator[Finding]]:
+    def findings(tree: Tree) -> Iterator[Finding]:
+        return (Finding(path, line, name, text) for path, line, text in check(tree))
+    findings.__doc__ = check.__doc__
+    return findings
 
 
-@rule
-def docs_links(tree: Tree) -> Iterator[Finding]:
-    """Relative links in Markdown files lead somewhere."""
-    return of_rule("docs-links", tidy_docs.links(tree))
-
-
-@rule
-def docs_title(tree: Tree) -> Iterator[Finding]:
-    """Every page in docs/ has exactly one title."""
-    return of_rule("docs-title", tidy_docs.titles(tree))
-
-
-@rule
-def docs_tests(tree: Tree) -> Iterator[Finding]:
-    """Tests that a page names as `file::Test` exist."""
-    return of_rule("docs-tests", tidy_docs.tests(tree))
+RULES.update((name, docs_rule(name, check)) for name, check in tidy_docs.RULES.items())
 
 
 # ---------------------------------------------------------------------------------------------------------------------------

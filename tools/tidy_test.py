@@ -106,6 +106,10 @@ CASES = [
     ("docs-tests", {"docs/a.md": "`b_test.py::test_b`\n"}, {"docs/a.md": "`b_test.py`\n"}),
     ("time-limits", {"a/CMakeLists.txt": "set_tests_properties(a PROPERTIES LABELS unit\n  TIMEOUT 60)\n"},
      {"a/CMakeLists.txt": "set_tests_properties(a PROPERTIES LABELS unit)\nhearth_time_limit(60 a)\nadd_unit_test(b TIMEOUT 60)\n"}),
+    ("docs-sources", {"docs/a.md": "`step/b.cc`\n", "step/ab.cc": ""},
+     {"docs/a.md": "`step/b.cc` `b.cc`\n```\n`step/c.cc`\n```\n", "worker/step/b.cc": "", "CHANGELOG.md": "`old/a.cc`\n"}),
+    ("docs-columns", {"docs/a.md": "# A\n" + "word " * 31 + "\n"},
+     {"docs/a.md": "# A\n" + "word " * 30 + "\n| " + "cell " * 31 + "|\n```\n" + "out " * 50 + "\n```\n<!-- x: made by y -->\n" + "z " * 90 + "\n"}),
     ("docs-title", {"docs/a.md": "# A\n# B\n"}, {"docs/a.md": "# A\n```\n# not a title\n```\n"}),
 ]
 

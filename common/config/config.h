@@ -39,8 +39,9 @@ absl::Status ApplyResumeOverride(v1::JobSpec& job_spec,
                                  std::vector<std::string>& changes);
 
 // The same for several, in order. kInvalidArgument: all that is wrong with any of them, as
-// spec::ViolationsToStatus, with the values that are out of range; nothing is changed then. A text
-// of more than 2,000 bytes ends with how many mistakes are left out.
+// spec::ViolationsToStatus, with the values that are out of range, or, if nothing else is wrong,
+// the overrides that change nothing in this job; nothing is changed then. A text of more than 2,000
+// bytes ends with how many mistakes are left out.
 absl::Status ApplyResumeOverrides(v1::JobSpec& job_spec,
                                   absl::Span<const std::string> assignments,
                                   std::vector<std::string>& changes);

@@ -1,11 +1,14 @@
 // Overrides: "path=value" for --set and for resuming.
+#include <algorithm>
 #include <exception>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/config.h"
 #include "common/config/reader.h"
 #include "common/config/scalars.h"
 #include "common/config/yaml_writer.h"
+#include "common/spec/fields/idle.h"
 #include "common/spec/fields/resume.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/resolve/resolve.h"
@@ -223,6 +226,27 @@ void KeepShort(std::vector<spec::FieldViolation>& violations) {
   }
 }
 
+// Appends the keys of `job_spec` that change nothing, of those that `changes` ("path: old -> new")
+// have set. The others stay: an older version may have accepted them, or a change made them idle.
+void AppendIdle(const v1::JobSpec& job_spec,
+                const std::vector<std::string>& changes,
+                std::vector<spec::FieldViolation>& violations) {
+  std::vector<spec::FieldViolation> idle;
+  spec::CheckIdleKeys(job_spec, idle);
+  for (spec::FieldViolation& violation : idle) {
+    const std::string& field = violation.field;
+    const bool set =
+        std::any_of(changes.begin(), changes.end(), [&field](const std::string& change) {
+          const std::string path = change.substr(0, change.find(": "));
+          return field == path || absl::StartsWith(field, path + ".") ||
+                 absl::StartsWith(field, path + "[") || absl::StartsWith(path, field + ".");
+        });
+    if (set) {
+      violations.push_back(std::move(violation));
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status ApplyOverride(v1::JobSpec& job_spec, std::string_view assignment) {
@@ -271,6 +295,9 @@ absl::Status ApplyResumeOverrides(v1::JobSpec& job_spec,
     if (!status.ok()) {
       Append(status, violations);
     }
+  }
+  if (violations.empty()) {
+    AppendIdle(changed, said, violations);
   }
   if (!violations.empty()) {
     // The rules never see this spec, so its values are judged here.

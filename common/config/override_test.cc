@@ -183,6 +183,24 @@ TEST(ApplyResumeOverridesTest, AllMistakes_AreToldAtOnceAndNothingIsChanged) {
   EXPECT_EQ(job.train().steps(), 5);
 }
 
+TEST(ApplyResumeOverridesTest, OverridesThatChangeNothing_AreRefusedAndStoredKeysStay) {
+  v1::JobSpec job = spec::ValidJob();
+  job.mutable_schedule()->set_decay_steps(100);
+  std::vector<spec::FieldViolation> violations;
+  spec::Resolve(job, violations);
+  ASSERT_TRUE(violations.empty()) << spec::Print(violations);
+  const v1::JobSpec before = job;
+  std::vector<std::string> changes;
+  EXPECT_THAT(std::string(ApplyResumeOverrides(job, {"train.spike_window=32"}, changes).message()),
+              HasSubstr("train.spike_window: changes nothing: it acts only with"));
+  EXPECT_TRUE(changes.empty());
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(job, before));
+  const std::vector<std::string> acts = {"train.spike_window=32", "train.spike_sigma=6"};
+  EXPECT_TRUE(ApplyResumeOverrides(job, acts, changes).ok());
+  // It leaves the job's own decay_steps without effect, which is no mistake of the caller.
+  EXPECT_TRUE(ApplyResumeOverrides(job, {"schedule.name=constant"}, changes).ok());
+}
+
 TEST(ApplyResumeOverridesTest, VeryManyMistakes_AreCounted) {
   v1::JobSpec job = Job();
   std::vector<std::string> changes;

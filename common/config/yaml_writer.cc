@@ -99,6 +99,7 @@ std::string KeyText(const Message& entry, const FieldDescriptor& map_field) {
 std::string FlowValue(const Message& message, const FieldDescriptor& field);
 
 std::string FlowMessage(const Message& message) {
+  // As people write it: a source that is only a path is the path.
   if (message.GetDescriptor()->full_name() == v1::DataSource::descriptor()->full_name()) {
     v1::DataSource source;
     source.CopyFrom(message);

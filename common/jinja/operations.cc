@@ -141,6 +141,8 @@ absl::StatusOr<Value> BinaryOperation(std::string_view op,
     HEARTH_RETURN_IF_ERROR(budget.Charge(text.size() + more.size()));
     return Value::String(text + more);
   }
+  // Charged before it is made, here and below: a template that doubles a text in a loop must end
+  // before the memory does.
   if (op == "+" && a.Is(Kind::kString) && b.Is(Kind::kString)) {
     HEARTH_RETURN_IF_ERROR(budget.Charge(a.string().size() + b.string().size()));
     return Value::String(a.string() + b.string());
@@ -187,7 +189,7 @@ absl::StatusOr<Value> ItemOf(const Value& value, const Value& key, Budget& budge
     return absl::InvalidArgumentError("an item of an undefined value");
   }
   if (!key.Is(Kind::kInt)) {
-    return Value();
+    return Value();  // as in Jinja: what is not there is undefined and no error
   }
   const auto at = [&key](size_t size) {
     const auto n = static_cast<int64_t>(size);
@@ -201,7 +203,7 @@ absl::StatusOr<Value> ItemOf(const Value& value, const Value& key, Budget& budge
   if (value.Is(Kind::kString)) {
     HEARTH_RETURN_IF_ERROR(budget.Charge(value.string().size()));
     const std::vector<size_t> offsets = CharacterOffsets(value.string());
-    const int64_t i = at(offsets.size() - 1);
+    const int64_t i = at(offsets.size() - 1);  // the last offset is the end of the text
     const auto k = static_cast<size_t>(i);
     return i < 0 ? Value()
                  : Value::String(value.string().substr(offsets[k], offsets[k + 1] - offsets[k]));
@@ -239,7 +241,7 @@ absl::StatusOr<Value::List> ItemsOf(const Value& value, Budget& budget) {
   Value::List items;
   switch (value.kind()) {
     case Kind::kUndefined:
-      return items;
+      return items;  // as in Jinja: templates loop over `tools` without asking whether there are any
     case Kind::kList:
       HEARTH_RETURN_IF_ERROR(budget.Charge(value.list().size() * sizeof(Value)));
       return value.list();

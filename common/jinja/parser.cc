@@ -35,6 +35,7 @@ class Parser {
   // the end of the template.
   absl::Status Body(Words ends, std::vector<Statement>* body, std::string* end) {
     const Place begin = tokens_.here().place;
+    // An error ends the parse, so nothing puts this counter back then, nor those below.
     if (++nesting_ > kMaxNesting) {
       return SyntaxError(name_, begin, absl::StrCat("deeper than ", kMaxNesting, " levels"));
     }
@@ -58,8 +59,8 @@ class Parser {
       } else if (token.kind == Token::Kind::kPrint) {
         HEARTH_RETURN_IF_ERROR(Print(body));
       } else {
-        tokens_.Skip();  // {%
-        const Token tag = tokens_.here();
+        tokens_.Skip();                    // {%
+        const Token tag = tokens_.here();  // a copy: here() moves on with the tokens
         if (tag.kind == Token::Kind::kName &&
             std::find(ends.begin(), ends.end(), tag.text) != ends.end()) {
           tokens_.Skip();
@@ -114,6 +115,8 @@ class Parser {
 
   absl::Status If(Statement& statement) {
     statement.kind = Statement::Kind::kIf;
+    // Each turn reads one branch. `end` is the tag that ended the body before, and so says which
+    // kind of branch begins: if, elif or else.
     std::string end = "if";
     while (end != "endif") {
       Statement::Branch branch;
@@ -147,6 +150,7 @@ class Parser {
     if (!tokens_.TakeName("in")) {
       return SyntaxError(name_, tokens_.here().place, "expected \"in\"");
     }
+    // An `if` that follows filters the loop's items; Parse() would take it for `a if b else c`.
     HEARTH_ASSIGN_OR_RETURN(statement.value, tokens_.ParseWithoutCondition());
     if (tokens_.TakeName("if")) {
       HEARTH_ASSIGN_OR_RETURN(statement.condition, tokens_.Parse());
@@ -158,7 +162,7 @@ class Parser {
     ++loops_;
     std::string end;
     HEARTH_RETURN_IF_ERROR(Body({"else", "endfor"}, &statement.body, &end));
-    --loops_;
+    --loops_;  // before the else: that body is outside the loop and cannot leave it
     if (end == "else") {
       HEARTH_RETURN_IF_ERROR(EndTag());
       HEARTH_RETURN_IF_ERROR(Body({"endfor"}, &statement.else_body, &end));
@@ -194,6 +198,8 @@ class Parser {
   }
 
   absl::Status Generation(Statement& statement) {
+    // Ranges are positions in the rendered text and do not overlap; the body of a {% set %} goes
+    // into a text of its own.
     if (in_generation_ || set_blocks_ > 0) {
       return Refusal(name_, statement.place,
                      "{% generation %} inside {% generation %} or {% set %} is not supported");

@@ -187,6 +187,8 @@ class Renderer {
   }
 
   absl::StatusOr<Flow> For(const Statement& statement) {
+    // The condition chooses the items before the loop begins: loop.length and loop.last are about
+    // those that are left. An error ends the rendering, so scopes need not be taken off then.
     HEARTH_ASSIGN_OR_RETURN(const Value::List items, LoopItems(statement));
     for (size_t i = 0; i < items.size(); ++i) {
       scopes_.emplace_back();

@@ -223,6 +223,7 @@ absl::StatusOr<bool> Value::Equals(const Value& other, Budget& budget) const {
       return same;
     }
     case Kind::kNamespace:
+      // Its items change, so it equals only itself.
       return &dict() == &other.dict();
     default:
       return true;  // undefined and None

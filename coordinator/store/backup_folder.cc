@@ -105,6 +105,7 @@ absl::StatusOr<MadeBackup> MakeBackup(const std::string& data_dir,
     }
     number = std::max(number, *found + 1);
     if (absl::EndsWith(name, kPartial)) {
+      // A copy that was interrupted. It goes before the look at the free space, which it takes.
       HEARTH_RETURN_IF_ERROR(env.RemoveAll(absl::StrCat(root, "/", name)));
     } else {
       copies[*found] = absl::StrCat(root, "/", name);
@@ -117,6 +118,7 @@ absl::StatusOr<MadeBackup> MakeBackup(const std::string& data_dir,
                            absl::FormatTime("%Y-%m-%dT%H-%M-%SZ", now, absl::UTCTimeZone()));
   HEARTH_ASSIGN_OR_RETURN(made.report, BackupDataDir(data_dir, made.path, stopped, env));
   copies[number] = made.path;
+  // Older ones go only now: until the new copy is whole there are as many as before.
   while (copies.size() > static_cast<size_t>(std::max(1, folder.keep))) {
     const std::string oldest = copies.begin()->second;
     HEARTH_RETURN_IF_ERROR(Annotate(

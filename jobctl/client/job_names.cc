@@ -83,6 +83,7 @@ absl::Status CompleteArgument(const CLI::App& app,
   if (rule.told) {
     WriteErr(said);
   }
+  // The command's variable still has what was typed; the callback fills it from the new results.
   option.clear();
   for (const std::string& id : ids) {
     option.add_result(id);
@@ -108,6 +109,7 @@ bool NamesFolder(const JobArgument& argument, const std::string& text) {
 }
 
 absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed) {
+  // A whole id means that job, even where others begin with it.
   v1::GetJobRequest get;
   get.set_job_id(typed);
   const absl::Status known = client.Call<v1::Job>(get).status();
@@ -128,6 +130,7 @@ absl::StatusOr<std::string> WholeJobId(Client& client, const std::string& typed)
       }
     }
     list.set_page_token(page->next_page_token());
+    // One more than the message names is enough to end it with "...".
   } while (!list.page_token().empty() && ids.size() <= kNamed);
   if (ids.size() < 2) {
     return ids.empty() ? absl::StatusOr<std::string>(known) : ids.front();

@@ -11,13 +11,10 @@ namespace hearth::jobctl {
 namespace {
 
 v1::Job SomeJob() {
-  v1::Job job;
-  job.set_job_id("run-a");
-  job.set_state(v1::JOB_STATE_RUNNING);
+  v1::Job job = spec::JobIn(v1::JOB_STATE_RUNNING, "run-a");
   job.set_step(12);
   job.set_owner("ada");
   job.set_reason("");
-  *job.mutable_spec() = spec::ValidJob();
   job.mutable_spec()->mutable_optimizer()->set_lr(3e-4);
   (*job.mutable_spec()->mutable_labels())["team"] = "research";
   (*job.mutable_spec()->mutable_labels())["a.b"] = "c";

@@ -15,7 +15,7 @@
 #include "common/base/units.h"
 #include "common/plot/svg.h"
 #include "common/spec/feasibility/feasibility_text.h"
-#include "common/spec/feasibility/parameter_bytes.h"
+#include "common/spec/feasibility/memory/parameter_bytes.h"
 #include "common/spec/gpus/gpus.h"
 #include "jobctl/views/output.h"
 #include "nlohmann/json.hpp"

@@ -71,6 +71,7 @@ std::string Meant(const Descriptor& type, const std::string& name) {
       id = field.name();
     }
   }
+  // From the surest guess to the vaguest.
   if (name == "items" && lists == 1) {  // kubectl's name of every list
     return only_list->name();
   }
@@ -105,7 +106,7 @@ size_t NameEnd(std::string_view text, size_t at) {
   return at;
 }
 
-// What is between the brackets.
+// The name that stands in a path as `text`: "a\\.b" is the key "a.b".
 std::string WithoutBackslashes(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -15,10 +15,8 @@ using ::testing::HasSubstr;
 v1::ListJobsResponse Jobs() {
   v1::ListJobsResponse all;
   v1::Job& first = *all.add_jobs();
-  first.set_job_id("run-a");
-  first.set_state(v1::JOB_STATE_RUNNING);
+  first = spec::JobIn(v1::JOB_STATE_RUNNING, "run-a");
   first.set_step(12);
-  *first.mutable_spec() = spec::ValidJob();
   first.mutable_spec()->mutable_optimizer()->set_lr(0.25);
   (*first.mutable_spec()->mutable_labels())["team"] = "research";
   (*first.mutable_spec()->mutable_labels())["a.b"] = "c";

@@ -9,12 +9,9 @@ namespace hearth::jobctl {
 namespace {
 
 v1::Job RunningJob() {
-  v1::Job job;
-  job.set_job_id("sweep-1");
-  job.set_state(v1::JOB_STATE_RUNNING);
+  v1::Job job = spec::JobIn(v1::JOB_STATE_RUNNING, "sweep-1");
   job.set_reason("running since step 1");
   job.set_step(40);
-  *job.mutable_spec() = spec::ValidJob();
   job.mutable_spec()->mutable_train()->set_steps(60);
   v1::StepReport& last = *job.mutable_last_report();
   last.set_step(40);
@@ -27,10 +24,7 @@ v1::Job RunningJob() {
 }
 
 v1::Job QueuedJob() {
-  v1::Job job;
-  job.set_job_id("b");
-  job.set_state(v1::JOB_STATE_QUEUED);
-  *job.mutable_spec() = spec::ValidJob();
+  v1::Job job = spec::JobIn(v1::JOB_STATE_QUEUED, "b");
   job.mutable_spec()->mutable_train()->set_steps(60);
   return job;
 }

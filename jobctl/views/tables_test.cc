@@ -18,14 +18,12 @@ namespace {
 constexpr int64_t kNow = 1'700'000'000;
 
 v1::Job RunningJob() {
-  v1::Job job;
-  job.set_job_id("pretrain-112m-fineweb-edu-bf16-baseline-second-try-x7k2m");
+  v1::Job job = spec::JobIn(v1::JOB_STATE_RUNNING,
+                            "pretrain-112m-fineweb-edu-bf16-baseline-second-try-x7k2m");
   job.set_owner("ada");
-  job.set_state(v1::JOB_STATE_RUNNING);
   job.set_epoch(2);
   job.set_restarts(1);
   job.set_step(1234);
-  *job.mutable_spec() = spec::ValidJob();
   job.mutable_spec()->mutable_train()->set_steps(20'000);
   job.mutable_spec()->mutable_resources()->set_workers(2);
   job.mutable_spec()->mutable_resources()->set_max_restarts(5);
@@ -49,10 +47,7 @@ v1::Job RunningJob() {
 }
 
 v1::Job WaitingJob() {
-  v1::Job job;
-  job.set_job_id("b");
-  job.set_state(v1::JOB_STATE_QUEUED);
-  *job.mutable_spec() = spec::ValidJob();
+  v1::Job job = spec::JobIn(v1::JOB_STATE_QUEUED, "b");
   job.mutable_spec()->mutable_train()->set_steps(10);
   job.mutable_spec()->mutable_resources()->set_workers(1);
   job.set_reason("waits for 8 workers with device cuda, 2 are free");

@@ -15,7 +15,7 @@
 
 namespace hearth::jobctl {
 
-// The name of the file in its run's folder. It depends on the job alone, so that writing it again
+// The name of the file in its run's folder. It depends only on the job, so that writing it again
 // replaces it: two files in one folder would be two sets of points.
 std::string EventFileName(const v1::Job& job);
 

@@ -30,7 +30,7 @@ struct CacheDims {
 //               nearest; what feeds it must have checked)
 //   keys, values : [B, Hkv, L, D] T
 //   out       : [B, Hq D] T; aliases nothing
-//   arrivals  : [B, Hkv] i32, GPU alone: zeros before the call, zeros after it
+//   arrivals  : [B, Hkv] i32, only on a GPU: zeros before the call, zeros after it
 //   scale     : 0 means 1 / sqrt(D)
 //   round     : probabilities (CPU) and out are rounded to it
 // Workspace: scores (CPU), partial results where a sequence is divided among blocks (GPU).

@@ -72,37 +72,43 @@ void WidenRows(const Exec& exec, const TensorView& x, int64_t ld, float* out) {
   });
 }
 
-absl::Status GemmFp8(const Exec& exec, const GemmArgs& args) {
+double ScaleOf(const float* scale) {
+  return scale != nullptr ? double{*scale} : 1.0;
+}
+
+// The product of operands that `widen` has written to the workspace as contiguous floats, a and
+// then b; the scales of their tensors are left to the product.
+template <typename Widen>
+absl::Status MultiplyWidened(const Exec& exec, const GemmArgs& args, const Widen& widen) {
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.c.dtype, kOp));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, GemmWorkspaceBytes(exec, args), kOp));
   GemmExtents e = ExtentsOf(args);
   float* a = static_cast<float*>(exec.workspace.data);
   float* b = a + e.m * e.k;
-  WidenRows(exec, args.a, e.lda, a);
-  WidenRows(exec, args.b, e.ldb, b);
+  HEARTH_RETURN_IF_ERROR(widen(e, a, b));
   e.lda = e.ldb = e.k;
-  const double scale = double{*args.scale_a} * double{*args.scale_b};
+  const double scale = ScaleOf(args.scale_a) * ScaleOf(args.scale_b);
   Multiply(exec, args, static_cast<float>(args.alpha * scale), a, b, e);
   return absl::OkStatus();
 }
 
+absl::Status GemmFp8(const Exec& exec, const GemmArgs& args) {
+  return MultiplyWidened(exec, args, [&](const GemmExtents& e, float* a, float* b) {
+    WidenRows(exec, args.a, e.lda, a);
+    WidenRows(exec, args.b, e.ldb, b);
+    return absl::OkStatus();
+  });
+}
+
 absl::Status GemmBlockScaled(const Exec& exec, const GemmArgs& args) {
-  HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.c.dtype, kOp));
-  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, GemmWorkspaceBytes(exec, args), kOp));
-  GemmExtents e = ExtentsOf(args);
-  float* a = static_cast<float*>(exec.workspace.data);
-  float* b = a + e.m * e.k;
-  HEARTH_RETURN_IF_ERROR(BlockDequantize(
-      exec, {{args.block_layout_a, args.a.dtype, args.a.data, args.block_scales_a, nullptr},
-             View(a, {e.m, e.k})}));
-  HEARTH_RETURN_IF_ERROR(BlockDequantize(
-      exec, {{args.block_layout_b, args.b.dtype, args.b.data, args.block_scales_b, nullptr},
-             View(b, {e.n, e.k})}));
-  e.lda = e.ldb = e.k;
-  const double scale = (args.scale_a != nullptr ? double{*args.scale_a} : 1.0) *
-                       (args.scale_b != nullptr ? double{*args.scale_b} : 1.0);
-  Multiply(exec, args, static_cast<float>(args.alpha * scale), a, b, e);
-  return absl::OkStatus();
+  return MultiplyWidened(exec, args, [&](const GemmExtents& e, float* a, float* b) {
+    HEARTH_RETURN_IF_ERROR(BlockDequantize(
+        exec, {{args.block_layout_a, args.a.dtype, args.a.data, args.block_scales_a, nullptr},
+               View(a, {e.m, e.k})}));
+    return BlockDequantize(
+        exec, {{args.block_layout_b, args.b.dtype, args.b.data, args.block_scales_b, nullptr},
+               View(b, {e.n, e.k})});
+  });
 }
 
 // Sums rows [begin, end) of x into out.

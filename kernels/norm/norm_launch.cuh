@@ -53,8 +53,8 @@ inline int64_t FitNormTile(const Exec& exec,
 }
 
 // `aligned`: every view that is read or written by packs starts at a multiple of 16 bytes.
-// `operands`: tensors that are read. Sets everything; the partition follows from the shape and the
-// GPU alone.
+// `operands`: tensors that are read. Sets everything; the partition follows only from the shape and
+// the GPU.
 template <typename A>
 NormShape NormShapeOf(const Exec& exec,
                       int64_t rows,

@@ -29,7 +29,7 @@ struct RotationTable {
 };
 
 int64_t TableBytes(DType dtype, int64_t rows, const QkHeads& dims, const RopeConfig& rope) {
-  // BF16 is stored on a GPU alone, which needs no table.
+  // BF16 is stored only on a GPU, which needs no table.
   if (!rope.enabled || dtype == DType::kBF16) {
     return 0;
   }

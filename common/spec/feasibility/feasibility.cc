@@ -9,8 +9,8 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/spec/feasibility/accuracy.h"
+#include "common/spec/feasibility/memory/varied_plans.h"
 #include "common/spec/feasibility/savings.h"
-#include "common/spec/feasibility/varied_plans.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 

@@ -1,6 +1,7 @@
 // Whether a job fits on a GPU, how long it takes and what it costs: one judgement for jobctl, the
 // API and the trainer. Pure: the result follows from the job, the GPU's row, its calibration and
-// the query.
+// the query. memory/ says what it needs, speed/ how fast it is; savings.h what to change where it
+// does not fit, and feasibility_text.h says all of it to people.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/spec/feasibility/memory_parts.h"
+#include "common/spec/feasibility/memory/memory_parts.h"
 #include "common/spec/feasibility/prices.h"
-#include "common/spec/feasibility/step_time.h"
+#include "common/spec/feasibility/speed/step_time.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/plan.pb.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/base/units.h"
-#include "common/spec/feasibility/parameter_bytes.h"
+#include "common/spec/feasibility/memory/parameter_bytes.h"
 
 namespace hearth::spec {
 namespace {

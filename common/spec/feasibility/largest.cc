@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/spec/feasibility/varied_plans.h"
+#include "common/spec/feasibility/memory/varied_plans.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/parameter_table.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/spec/feasibility/state_choice.h"
+#include "common/spec/feasibility/memory/state_choice.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/spec/feasibility/feasibility.h"
-#include "common/spec/feasibility/varied_plans.h"
+#include "common/spec/feasibility/memory/varied_plans.h"
 
 namespace hearth::spec {
 

@@ -390,6 +390,12 @@ TEST(IdleKeys, ValuesThatLeaveEverythingAsItIs_AreRefused) {
     model.set_ffn_hidden(32);
     job.mutable_optimizer()->set_state("int8");
   });
+  ExpectIdle("optimizer.groups.norm.weight_decay", "changes nothing with lr_scale 0",
+             [](v1::JobSpec& job) {
+               v1::OptimizerGroup& group = (*job.mutable_optimizer()->mutable_groups())["norm"];
+               group.set_lr_scale(0);
+               group.set_weight_decay(0.1);
+             });
   ExpectIdle("schedule.decay_steps", "ends as it begins", [](v1::JobSpec& job) {
     job.mutable_schedule()->set_decay_steps(10);
     job.mutable_schedule()->set_min_lr_ratio(1.0);
@@ -408,6 +414,16 @@ TEST(IdleKeys, ValuesThatLeaveEverythingAsItIs_AreRefused) {
     job.mutable_precision()->set_fallback_after(1);
     job.mutable_precision()->set_fallback_window(50);
   });
+  ExpectIdle("precision.fallback_window", "3 refused steps (fallback_after) cannot lie within 2",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp8");
+               job.mutable_precision()->set_fallback_window(2);
+             });
+  ExpectIdle("precision.fallback_after", "201 refused steps (fallback_after) cannot lie within 200",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp8");
+               job.mutable_precision()->set_fallback_after(201);
+             });
   ExpectIdle("precision.narrow_activations", "no multiple of 32", [](v1::JobSpec& job) {
     job.mutable_precision()->set_recipe("fp8");
     job.mutable_precision()->set_narrow_activations(false);
@@ -432,6 +448,18 @@ TEST(IdleKeys, DerivedDefaultsOfIdleValues_AreNotRefused) {
   std::vector<FieldViolation> violations;
   Resolve(job, violations);
   ASSERT_EQ(Print(violations), "");
+  EXPECT_EQ(Idle(job), "");
+}
+
+// Each is close to one that is refused.
+TEST(IdleKeys, ValuesThatActAfterAll_AreNotRefused) {
+  v1::JobSpec job = ValidJob();
+  v1::OptimizerGroup& group = (*job.mutable_optimizer()->mutable_groups())["norm"];
+  group.set_lr_scale(0);
+  group.set_weight_decay(0);  // its default
+  job.mutable_precision()->set_recipe("fp8");
+  job.mutable_precision()->set_fallback_after(10);
+  job.mutable_precision()->set_fallback_window(10);
   EXPECT_EQ(Idle(job), "");
 }
 

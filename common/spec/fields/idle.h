@@ -12,8 +12,8 @@ namespace hearth::spec {
 // Appends a violation for each field that `given` sets and that changes nothing in this job: its
 // row's applies_when does not hold (FieldRow), no parameter is in its optimizer group, or it leaves
 // no step to the recipe. A value equal to the default is never a violation, so a resolved spec can
-// be submitted again. `given` is a job file's spec, resolved or not. Only for submitting: a job
-// that is stored or resumed keeps what it has.
+// be submitted again. `given` is a job file's spec, resolved or not. A stored job keeps what it
+// has, so a resume asks only about the fields that it sets.
 void CheckIdleKeys(const v1::JobSpec& given, std::vector<FieldViolation>& violations);
 
 // What a submitted job file goes through: CheckIdleKeys, then Resolve.

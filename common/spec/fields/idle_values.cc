@@ -68,6 +68,11 @@ void CheckGroups(const Submitted& job, Checker& check) {
                 Text("changes nothing: this model has no parameter in the group ", name,
                      why.empty() ? "" : "; ", why));
     }
+    if (used && options.lr_scale() == 0.0 && options.has_lr_scale() && options.has_weight_decay() &&
+        options.weight_decay() != ResolveGroupOptions(without, group).weight_decay) {
+      check.Add("optimizer.groups." + name + ".weight_decay",
+                "changes nothing with lr_scale 0: it is per unit learning rate");
+    }
   }
 }
 
@@ -165,6 +170,23 @@ void CheckDecay(const Submitted& job, Checker& check) {
   }
 }
 
+// Trouble that can never be repeated: a step counts once, however often it is refused. Then no
+// remedy and no fallback recipe ever comes into force.
+void CheckFallbackAfter(const Submitted& job, Checker& check) {
+  const v1::PrecisionSpec& precision = job.resolved.precision();
+  if (!FallsBack(precision) || precision.fallback_window() < 1 ||
+      precision.fallback_after() <= precision.fallback_window()) {
+    return;
+  }
+  const bool raised =
+      job.given.precision().has_fallback_after() && !job.is_default("precision.fallback_after");
+  check.Add(raised ? "precision.fallback_after" : "precision.fallback_window",
+            Text(precision.fallback_after(), " refused steps (fallback_after) cannot lie within ",
+                 precision.fallback_window(),
+                 " steps (fallback_window), so repeated trouble is never found; lower "
+                 "fallback_after or raise fallback_window"));
+}
+
 // One that counts a single refused step needs no window, unless remedies come and go by it.
 void CheckFallbackWindow(const Submitted& job, Checker& check) {
   const v1::PrecisionSpec& precision = job.resolved.precision();
@@ -197,8 +219,9 @@ void CheckLayerSet(const Submitted& job, Checker& check) {
 
 // In the order in which their fields stand in the proto.
 constexpr void (*kChecks[])(const Submitted& job, Checker& check) = {
-    CheckRopeScaling, CheckGroups,         CheckState,    CheckDecay,
-    CheckPhases,      CheckFallbackWindow, CheckLayerSet, CheckNarrowActivations,
+    CheckRopeScaling,    CheckGroups,   CheckState,
+    CheckDecay,          CheckPhases,   CheckFallbackAfter,
+    CheckFallbackWindow, CheckLayerSet, CheckNarrowActivations,
 };
 
 absl::StatusOr<ModelShape> ShapeOf(const v1::JobSpec& resolved) {

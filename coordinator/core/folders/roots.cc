@@ -34,6 +34,7 @@ std::vector<std::string> Roots::TakeDue(
     const std::function<const WorkerState*(const std::string&)>& worker_of,
     const std::function<bool(uint64_t)>& is_open,
     absl::Duration now) {
+  // Questions that nobody will answer are given up first, so that their roots can be due below.
   for (auto& [uuid, root] : roots_) {
     if (root.connection != 0 && !is_open(root.connection)) {
       root.connection = 0;

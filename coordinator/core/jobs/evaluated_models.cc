@@ -99,6 +99,7 @@ absl::StatusOr<Models> EvaluatedModels(const v1::JobSpec& spec,
   }
   HEARTH_RETURN_IF_ERROR(CheckOwner(evaluate.job(), jobs, owner));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> chosen, Chosen(evaluate, jobs));
+  // The job runs on one worker, which sees one checkpoint root.
   for (const v1::Checkpoint& checkpoint : chosen) {
     if (checkpoint.root_uuid() != chosen.front().root_uuid()) {
       return Nothing(absl::StrCat("evaluate.job: the checkpoints of steps ", chosen.front().step(),

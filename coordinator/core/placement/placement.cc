@@ -52,6 +52,8 @@ void Placement::Schedule() {
   for (const LineDecision& line : decisions.lines) {
     jobs_.waiting_texts().SetText(line.demand, line.text);
   }
+  // What changed here has asked for another plan. Starts and requeues change what is free, so after
+  // them it is made.
   if (decisions.starts.empty() && decisions.requeues.empty()) {
     plan_.Forget();  // moving jobs to the queue changes nothing that a second plan would see
   }
@@ -59,7 +61,7 @@ void Placement::Schedule() {
 
 void Placement::Start(const StartDecision& decision) {
   JobState& job = *jobs_.Edit(decision.job_id);
-  // Paths are checked before the first start alone: a job that recovers has run with them.
+  // Paths are checked only before the first start: a job that recovers has run with them.
   if (job.record().paths_checked() || job.state() != v1::JOB_STATE_QUEUED) {
     starts_.Start(job, decision.workers);
     return;

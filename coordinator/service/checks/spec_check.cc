@@ -279,8 +279,11 @@ CheckedSpec SpecChecker::Complete(v1::JobSpec spec,
 }
 
 void SpecChecker::Check(v1::JobSpec spec, Origin origin, Done done) {
+  // In the order of what an answer costs: what the spec alone says, what is known of its paths, and
+  // last a question to a worker, whose answer comes later.
   std::vector<spec::FieldViolation> violations;
   if (origin == Origin::kStored) {
+    // Not refused for a key that changes nothing: an older version may have accepted it.
     spec::Resolve(spec, violations);
   } else {
     spec::ResolveSubmitted(spec, violations);

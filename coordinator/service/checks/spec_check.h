@@ -54,7 +54,7 @@ struct CheckedSpec {
 class SpecChecker {
  public:
   using Done = std::function<void(CheckedSpec)>;
-  // Keys that change nothing are refused in a job file alone: a stored job keeps what it has. A job
+  // Keys that change nothing are refused only in a job file: a stored job keeps what it has. A job
   // that is only planned need not fit a worker, and no worker is asked where the spec says all that
   // a plan needs; kFailedPrecondition: one must be asked, and none answers, or the caller may not
   // learn of workers' paths.

@@ -62,7 +62,7 @@ class Awaiting {
   struct Each {
     v1::Job job;          // as last heard
     absl::Status status;  // of the stream
-    bool known = false;   // the stream has ended
+    bool ended = false;   // the stream has
   };
 
   void Watch(Each& each) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -95,7 +95,7 @@ class Awaiting {
     each.status = status.ok() && !Rests(each.job.state())
                       ? absl::NotFoundError(absl::StrCat("job ", request.job_id(), " was deleted"))
                       : status;
-    each.known = true;
+    each.ended = true;
     --under_way_;
     broken_ = broken_ || !each.status.ok();
   }
@@ -123,6 +123,7 @@ class Awaiting {
         }
         Clock::Real().AwaitWithTimeout(mu_, absl::Condition(this, &Awaiting::Stirred),
                                        limited ? std::min(left, kPoll) : kPoll);
+        // News gather for this long before they are shown; the end of all jobs is shown at once.
         if (options_.every > absl::ZeroDuration()) {
           Clock::Real().AwaitWithTimeout(mu_, absl::Condition(this, &Awaiting::Settled),
                                          limited ? std::min(left, options_.every) : options_.every);
@@ -159,12 +160,12 @@ class Awaiting {
     Awaited awaited;
     for (const Each& each : jobs_) {
       HEARTH_RETURN_IF_ERROR(each.status);
-      awaited.timed_out = awaited.timed_out || !each.known;
+      awaited.timed_out = awaited.timed_out || !each.ended;
       awaited.code =
-          Worse(awaited.code, each.known ? ExitCodeOf(each.job.state()) : int{kExitTimedOut});
+          Worse(awaited.code, each.ended ? ExitCodeOf(each.job.state()) : int{kExitTimedOut});
     }
     for (const Each& each : jobs_) {
-      if (!each.known) {
+      if (!each.ended) {
         WriteErr(absl::StrCat("timed out; job/", each.job.job_id(), " is ",
                               StateName(each.job.state()), "\n"));
       }

@@ -10,11 +10,8 @@ namespace hearth::jobctl {
 namespace {
 
 v1::Job JobAt(const std::string& id, v1::JobState state, int64_t step) {
-  v1::Job job;
-  job.set_job_id(id);
-  job.set_state(state);
+  v1::Job job = spec::JobIn(state, id);
   job.set_step(step);
-  *job.mutable_spec() = spec::ValidJob();
   job.mutable_spec()->mutable_train()->set_steps(10);
   job.mutable_last_report()->set_step(step);
   job.mutable_last_report()->set_loss(2.0);

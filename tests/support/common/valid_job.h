@@ -1,4 +1,5 @@
-// A job that every rule accepts, and violations as text.
+// A job that every rule accepts, as a spec and as a job that the coordinator holds; and violations
+// as text.
 #pragma once
 
 #include <string>
@@ -15,6 +16,14 @@ inline v1::JobSpec ValidJob() {
   job.mutable_model()->set_preset("hearth-112m");
   job.mutable_data()->add_train()->set_path("/data/x");
   job.mutable_train()->set_steps(1000);
+  return job;
+}
+
+inline v1::Job JobIn(v1::JobState state, const std::string& job_id) {
+  v1::Job job;
+  job.set_job_id(job_id);
+  job.set_state(state);
+  *job.mutable_spec() = ValidJob();
   return job;
 }
 

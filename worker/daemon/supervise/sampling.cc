@@ -113,7 +113,7 @@ absl::Status Sampling::Begin(const v1::WriteText& request, Text& text) {
   const absl::Status folder =
       root_.Read(request.job_id(), request.path(), "config.json", 0, 1).status();
   HEARTH_RETURN_IF_ERROR(folder);
-  HEARTH_RETURN_IF_ERROR(AppendFrame(request, text.outgoing));
+  HEARTH_RETURN_IF_ERROR(text.outbox.Add(request));
   text.baseline = options_.device == nullptr ? std::nullopt : options_.device->Baseline();
   absl::StatusOr<ChildProcess> process = Spawn(options_.program);
   if (!process.ok()) {
@@ -147,7 +147,7 @@ void Sampling::PollOnce(Text& text) {
         "the model's process gave no sign of life for ", absl::FormatDuration(options_.silence)));
     return;
   }
-  const bool writing = !text.outgoing.empty();
+  const bool writing = text.outbox.waiting() > 0;
   pollfd fds[] = {
       {wake_.get(), POLLIN, 0},
       {text.process.pipe.get(), static_cast<int16_t>(writing ? POLLIN | POLLOUT : POLLIN), 0},
@@ -157,9 +157,7 @@ void Sampling::PollOnce(Text& text) {
   poll(fds, std::size(fds), static_cast<int>(absl::ToInt64Milliseconds(wait)));
   TakeStop(text);
   if ((fds[1].revents & POLLOUT) != 0) {
-    const ssize_t sent =
-        send(text.process.pipe.get(), text.outgoing.data(), text.outgoing.size(), MSG_NOSIGNAL);
-    text.outgoing.erase(0, sent > 0 ? static_cast<size_t>(sent) : 0);
+    text.outbox.SendTo(text.process.pipe.get());
   }
   if (fds[2].revents != 0) {
     ReadErrors(text);

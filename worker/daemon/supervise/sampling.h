@@ -20,6 +20,7 @@
 #include "worker/daemon/disk/checkpoint_root.h"
 #include "worker/daemon/supervise/child_process.h"
 #include "worker/daemon/supervise/line_splitter.h"
+#include "worker/daemon/supervise/outbox.h"
 #include "worker/daemon/supervise/text_host.h"
 
 namespace hearth::worker {
@@ -57,7 +58,7 @@ class Sampling : public TextHost {
     int64_t id = 0;
     ChildProcess process;
     std::optional<int64_t> baseline;  // of the device
-    std::string outgoing;             // of the request, not yet taken by the process
+    Outbox outbox;                    // of the request
     FrameReader reader;
     LineSplitter errors;
     std::string last_words;  // last line of stderr

@@ -169,14 +169,14 @@ void Supervisor::Apply(const SendCommand& command) {
   if (child == nullptr || !child->process.pipe.valid()) {
     return;
   }
-  if (const absl::Status sent = AppendFrame(command.message, child->outgoing); !sent.ok()) {
+  if (const absl::Status added = child->outbox.Add(command.message); !added.ok()) {
     // The trainer would wait for it: what is not sent ends the task.
-    child->facts.protocol_error = std::string(sent.message());
+    child->facts.protocol_error = std::string(added.message());
     KillNow(*child);
     return;
   }
   Write(*child);
-  if (child->outgoing.size() - child->outgoing_begin > options_.outgoing_bytes_max) {
+  if (child->outbox.waiting() > options_.outgoing_bytes_max) {
     child->facts.protocol_error = "the trainer does not read its messages";
     KillNow(*child);
   }
@@ -295,7 +295,7 @@ void Supervisor::PollOnce() {
   absl::Duration wait = stopping_ ? stop_deadline_ - clock_.Monotonic() : absl::InfiniteDuration();
   for (const auto& child : children_) {
     // An invalid descriptor is -1, which poll() skips.
-    const bool writing = child->outgoing_begin < child->outgoing.size();
+    const bool writing = child->outbox.waiting() > 0;
     fds.push_back({child->process.pidfd.get(), POLLIN, 0});
     fds.push_back(
         {child->process.pipe.get(), static_cast<int16_t>(writing ? POLLIN | POLLOUT : POLLIN), 0});
@@ -346,27 +346,9 @@ void Supervisor::PollOnce() {
 }
 
 void Supervisor::Write(Child& child) {
-  while (child.process.pipe.valid() && child.outgoing_begin < child.outgoing.size()) {
+  if (child.process.pipe.valid() && child.outbox.waiting() > 0) {
     HEARTH_FAULT_POINT("agent.trainer_send");
-    const ssize_t sent =
-        send(child.process.pipe.get(), child.outgoing.data() + child.outgoing_begin,
-             child.outgoing.size() - child.outgoing_begin, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) {
-      continue;
-    }
-    if (sent < 0) {
-      if (errno == EAGAIN) {
-        break;
-      }
-      child.outgoing.clear();  // it is gone or going: its descriptors will say so
-      child.outgoing_begin = 0;
-      return;
-    }
-    child.outgoing_begin += static_cast<size_t>(sent);
-  }
-  if (child.outgoing_begin > 0) {
-    child.outgoing.erase(0, child.outgoing_begin);
-    child.outgoing_begin = 0;
+    child.outbox.SendTo(child.process.pipe.get());
   }
 }
 

@@ -33,6 +33,7 @@
 #include "worker/daemon/device/device_check.h"
 #include "worker/daemon/supervise/child_process.h"
 #include "worker/daemon/supervise/line_splitter.h"
+#include "worker/daemon/supervise/outbox.h"
 #include "worker/daemon/supervise/silence.h"
 #include "worker/daemon/supervise/trainer_host.h"
 
@@ -104,8 +105,7 @@ class Supervisor : public TrainerHost {
     std::optional<int64_t> device_baseline;
     absl::Duration gone = absl::InfiniteDuration();  // when the group was first seen empty
     FrameReader reader;
-    std::string outgoing;
-    size_t outgoing_begin = 0;
+    Outbox outbox;
     LineSplitter out;
     LineSplitter err;
     ExitFacts facts;

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
-#include "common/spec/feasibility/calibration.h"
+#include "common/spec/feasibility/speed/calibration.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/time/clock.h"
 #include "worker/trainer/cli/bench/kernel_meter.h"

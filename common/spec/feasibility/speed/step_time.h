@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/spec/feasibility/calibration.h"
-#include "common/spec/feasibility/work.h"
+#include "common/spec/feasibility/speed/calibration.h"
+#include "common/spec/feasibility/speed/work.h"
 
 namespace hearth::spec {
 

@@ -1,4 +1,4 @@
-#include "common/spec/feasibility/work.h"
+#include "common/spec/feasibility/speed/work.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "common/spec/feasibility/step_time.h"
+#include "common/spec/feasibility/speed/step_time.h"
 
 #include <algorithm>
 #include <cmath>

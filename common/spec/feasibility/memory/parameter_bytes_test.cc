@@ -1,4 +1,4 @@
-#include "common/spec/feasibility/parameter_bytes.h"
+#include "common/spec/feasibility/memory/parameter_bytes.h"
 
 #include <algorithm>
 #include <iterator>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/table_rows.h"
-#include "common/spec/feasibility/state_choice.h"
+#include "common/spec/feasibility/memory/state_choice.h"
 #include "common/spec/gpus/gpus.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

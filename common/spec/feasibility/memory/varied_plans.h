@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/spec/feasibility/state_choice.h"
+#include "common/spec/feasibility/memory/state_choice.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "hearth/v1/job.pb.h"
 

@@ -1,4 +1,4 @@
-#include "common/spec/feasibility/state_choice.h"
+#include "common/spec/feasibility/memory/state_choice.h"
 
 #include <algorithm>
 #include <utility>

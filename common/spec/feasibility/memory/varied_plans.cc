@@ -1,4 +1,4 @@
-#include "common/spec/feasibility/varied_plans.h"
+#include "common/spec/feasibility/memory/varied_plans.h"
 
 #include <algorithm>
 #include <utility>

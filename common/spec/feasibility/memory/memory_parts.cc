@@ -1,4 +1,4 @@
-#include "common/spec/feasibility/memory_parts.h"
+#include "common/spec/feasibility/memory/memory_parts.h"
 
 #include <algorithm>
 #include <cstddef>

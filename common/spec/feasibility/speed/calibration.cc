@@ -1,4 +1,4 @@
-#include "common/spec/feasibility/calibration.h"
+#include "common/spec/feasibility/speed/calibration.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "common/spec/feasibility/calibration_files.h"
+#include "common/spec/feasibility/speed/calibration_files.h"
 #include "common/spec/gpus/fact_reader.h"
 #include "common/spec/violations/text.h"
 

@@ -1,4 +1,4 @@
-#include "common/spec/feasibility/parameter_bytes.h"
+#include "common/spec/feasibility/memory/parameter_bytes.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/spec/feasibility/state_choice.h"
+#include "common/spec/feasibility/memory/state_choice.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/recipe/recipe.h"
