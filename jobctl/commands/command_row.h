@@ -65,10 +65,10 @@ void AcceptResourceNames(CLI::App& app);
   ROW(Wait, "wait", "Wait until jobs end; the exit code says how they ended", kWholeIds) \
   ROW(Top, "top", "Watch the workers: speed, power, temperature, memory", kWholeIds) \
   ROW(Workers, "workers", "List workers", kWholeIds) \
-  ROW(Cordon, "cordon", "Give a worker no new jobs", kWholeIds) \
-  ROW(Uncordon, "uncordon", "Use a worker again", kWholeIds) \
-  ROW(Drain, "drain", "Cordon a worker and move its job away", kWholeIds) \
-  ROW(Forget, "forget", "Forget a worker, so that another daemon may take its name", kWholeIds) \
+  ROW(Cordon, "cordon", "Give workers no new jobs", kWholeIds) \
+  ROW(Uncordon, "uncordon", "Use workers again", kWholeIds) \
+  ROW(Drain, "drain", "Cordon workers and move their jobs away", kWholeIds) \
+  ROW(Forget, "forget", "Forget workers, so that other daemons may take their names", kWholeIds) \
   ROW(DeclareLost, "declare-lost", "Say that silent workers are gone for good", kWholeIds) \
   ROW(Checkpoints, "checkpoints", "List, copy, export and average checkpoints; remove folders that no job needs", kBeginnings) \
   ROW(Sample, "sample", "Continue a text with a job's newest checkpoint, on an idle worker", kBeginnings) \

@@ -383,6 +383,11 @@ class CommandLineTest(harness.ClusterTest):
         self.cluster.wait_state(job, "CANCELLED")
         self.assertEqual(self.cluster.jobctl("delete", name, "--yes").stdout, f"job/{job} deleted\n")
         worker = self.cluster.jobctl("workers", "-o", "name").stdout.strip()
+        for verb, done in (("cordon", "cordoned"), ("drain", "draining"), ("uncordon", "uncordoned")):
+            several = self.cluster.jobctl(verb, "none", worker, check=False)
+            self.assertEqual((several.returncode, several.stdout), (1, f"worker/w0 {done}\n"), "the other goes on")
+            self.assertIn("error: worker/none: ", several.stderr)
+        self.assertEqual(len(self.cluster.json("workers", "w0", worker)["workers"]), 2)
         for verb in ("cordon", "uncordon", "workers"):
             self.assertIn("w0", self.cluster.jobctl(verb, worker).stdout)
 

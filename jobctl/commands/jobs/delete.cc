@@ -54,7 +54,7 @@ absl::StatusOr<int> Delete(Context& context,
     HEARTH_RETURN_IF_ERROR(ConfirmDelete(options, job_ids));
   }
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  return ForEachJob(job_ids, [&](const std::string& job_id) -> absl::Status {
+  return ForEach("job", job_ids, [&](const std::string& job_id) -> absl::Status {
     v1::DeleteJobRequest request = options.request;
     request.set_job_id(job_id);
     HEARTH_ASSIGN_OR_RETURN(const v1::DeleteJobResponse response,

@@ -15,6 +15,7 @@
 #include "hearth/v1/job.pb.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_context.h"
+#include "jobctl/commands/for_each.h"
 #include "jobctl/commands/jobs/job_choice.h"
 
 namespace hearth::jobctl {
@@ -47,12 +48,6 @@ absl::StatusOr<v1::Job> CallWithId(Client& client,
 absl::StatusOr<v1::ListJobsResponse> GetJobs(Client& client,
                                              const std::vector<std::string>& job_ids);
 
-// Calls `change` with each id, in order. With one id its error is the result. With several, each
-// error is told and the others go on; the result is then kExitError. A caller that the coordinator
-// refuses ends it at once.
-absl::StatusOr<int> ForEachJob(const std::vector<std::string>& job_ids,
-                               const std::function<absl::Status(const std::string&)>& change);
-
 // Sends `request` for each of the chosen jobs and prints "job/ID" with `what`, which says what the
 // call did by the job that it returned.
 template <typename Request>
@@ -73,7 +68,7 @@ absl::StatusOr<int> ChangeJobs(Context& context,
                     : job.status();
   };
   return ForChosenJobs(context, targets.choice, [&](const std::vector<std::string>& job_ids) {
-    return ForEachJob(job_ids, change);
+    return ForEach("job", job_ids, change);
   });
 }
 

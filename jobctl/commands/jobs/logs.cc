@@ -135,7 +135,7 @@ absl::StatusOr<int> Run(Context& context,
       return kExitOk;
     }
   }
-  return ForEachJob(job_ids, [&](const std::string& job_id) {
+  return ForEach("job", job_ids, [&](const std::string& job_id) {
     if (options.follow) {
       return ended[job_id];
     }

@@ -55,7 +55,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     return RunAgain(context, *client, options, job_id);
   };
   return ForChosenJobs(context, options.choice, [&](const std::vector<std::string>& job_ids) {
-    return ForEachJob(job_ids, run_again);
+    return ForEach("job", job_ids, run_again);
   });
 }
 
