@@ -7,6 +7,8 @@ import sys
 import tempfile
 import unittest
 
+import yaml
+
 JOBCTL = sys.argv.pop(1)
 COMPLETE = """
 source <(jobctl completion bash)
@@ -123,6 +125,25 @@ class JobFileTest(unittest.TestCase):
         overview = self.jobctl("explain")
         for section in ("model", "data", "train", "resources"):
             self.assertRegex(overview, rf"(?m)^{section} +section")
+
+    def test_formats_are_printed_or_refused(self):
+        self.datasets("sets")
+        for command in (["explain"], ["explain", "batch"], ["dataset", "inspect", "sets/train"],
+                        ["dataset", "inspect", "sets/train", "--decode", "2"], ["dataset", "mix", "sets/train", "sets/validation=2"]):
+            with self.subTest(command):
+                value = json.loads(self.jobctl(*command, "-o", "json"))
+                text = self.jobctl(*command, "-o", "yaml")
+                self.assertEqual(yaml.safe_load(text), value)
+                self.assertNotEqual(text[0], "{", "a block, not JSON")
+        for command, told in ((["explain", "-o", "wide"], "jobctl explain does not take -o wide; give json, yaml or leave -o out"),
+                              (["init", "-o", "yaml"], "jobctl init does not take -o yaml; it prints text only"),
+                              (["-o", "json", "plan", "--presets"], "-o is for plans of GPUs"),
+                              (["completion", "bash", "-o", "json"], "jobctl completion does not take -o json"),
+                              (["dataset", "build", "-o", "json", "--input", "days.jsonl", "--tokenizer", "bytes", "--out", "new"],
+                               "jobctl dataset build does not take -o json")):
+            with self.subTest(command):
+                self.assertIn(told, self.jobctl(*command, fails=True))
+        self.assertFalse((self.dir / "new").exists(), "refused before it is made")
 
     def test_paths_from_here_become_absolute(self):
         self.jobctl("init", "--set", "data.train=[~/a, ./b, c]", "-f", "job.yaml")

@@ -164,8 +164,15 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.cluster.jobctl("get", first, "-o", "jsonpath={.spec.optimizer.lr}").stdout, "0.01\n")
         wrong = self.cluster.jobctl("list", "-o", "jsonpath={.items[*].id}", check=False)
         self.assertEqual((wrong.returncode, wrong.stderr), (1, "error: -o jsonpath: .items[*].id: no field items; did you mean jobs?\n"))
+        both = self.cluster.jobctl("list", "--columns", "job_id", "-o", "jsonpath={.jobs}", check=False)
+        self.assertEqual((both.returncode, both.stderr), (1, "error: --columns and -o jsonpath both choose fields; give one\n"))
+        self.assertEqual(self.cluster.jobctl("get", first, "--spec", "-o", "json", check=False).returncode, 2)
+        # Refused before anything is done.
+        self.assertEqual(self.cluster.jobctl("cancel", first, "-o", "wide", check=False).stderr,
+                         "error: jobctl cancel does not take -o wide; give json, yaml, name, jsonpath or leave -o out\n")
+        self.assertEqual(self.cluster.jobctl("-o", "yaml", "wait", first, check=False).returncode, 2)
         wrong = self.cluster.jobctl("diff", first, second, "-o", "jsonpath={.a}", check=False)
-        self.assertEqual((wrong.returncode, wrong.stderr), (2, "error: jobctl diff does not take -o jsonpath; use -o json with jq\n"))
+        self.assertEqual((wrong.returncode, wrong.stderr), (2, "error: jobctl diff does not take -o jsonpath; give wide, json, yaml or leave -o out\n"))
         wrong = self.cluster.jobctl("list", "--sort", "stp", check=False)
         self.assertEqual(wrong.stderr, "error: stp: no field stp; did you mean step?\n")
 

@@ -33,7 +33,8 @@ absl::StatusOr<int> Run(Context& context,
     WriteOut(config::ToYaml(job.spec()));
     return kExitOk;
   }
-  if (PrintColumns(context.format, columns, jobs)) {
+  HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintColumns(context.format, columns, jobs));
+  if (printed) {
     return kExitOk;
   }
   if (options.choice.several()) {
@@ -64,6 +65,11 @@ Action SetupGet(CLI::App& app) {
   return [options](Context& context) -> absl::StatusOr<int> {
     if (options->spec && options->choice.several()) {
       WriteErr("error: --spec is for one job\n");
+      return kExitUsage;
+    }
+    if (options->spec && context.format.kind() != OutputFormat::kTable &&
+        context.format.kind() != OutputFormat::kYaml) {
+      WriteErr("error: --spec prints the job file, which is YAML; leave -o out\n");
       return kExitUsage;
     }
     return ForChosenJobs(context, options->choice, [&](const std::vector<std::string>& job_ids) {

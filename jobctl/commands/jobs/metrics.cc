@@ -189,8 +189,8 @@ int Usage(std::string_view text) {
 absl::StatusOr<int> Run(Context& context,
                         const Options& options,
                         const std::vector<std::string>& job_ids) {
-  if (options.format == "json") {
-    context.format = OutputFormat::kJson;
+  if (options.format == "json" || options.format == "wide") {
+    context.format = *ParseOutputFormat(options.format);
   }
   if (!options.tensorboard.empty()) {
     if (options.follow && job_ids.size() > 1) {
@@ -236,8 +236,9 @@ Action SetupMetrics(CLI::App& app) {
           ->capture_default_str();
   app.add_flag("-f,--follow", options->follow,
                "Continue with new steps until the job ends (csv, json, --tensorboard)");
-  CLI::Option* const output = app.add_option("-o,--output", options->format, "table, csv, json")
-                                  ->check(CLI::IsMember({"table", "csv", "json"}));
+  CLI::Option* const output =
+      app.add_option("-o,--output", options->format, "table, wide, csv, json")
+          ->check(CLI::IsMember({"table", "wide", "csv", "json"}));
   app.add_option("--tensorboard", options->tensorboard,
                  "Write TensorBoard's event files to DIR/JOB, with the job file for HPARAMS")
       ->type_name("DIR")

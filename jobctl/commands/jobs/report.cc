@@ -62,12 +62,9 @@ Action SetupReport(CLI::App& app) {
   AddJobChoice(app, options->choice, Labelled::kAll);
   app.add_option("-o,--output", options->format, "md (default), html, json")
       ->check(CLI::IsMember({"md", "html", "json"}));
-  return [options](Context& context) -> absl::StatusOr<int> {
+  return [options](Context& context) {
     if (context.format == OutputFormat::kJson) {  // given before the command
       options->format = "json";
-    } else if (context.format != OutputFormat::kTable) {
-      WriteErr("error: report: --output is md, html or json\n");
-      return kExitUsage;
     }
     return ForChosenJobs(context, options->choice, [&](const std::vector<std::string>& job_ids) {
       return Run(context, *options, job_ids);
