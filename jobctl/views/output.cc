@@ -83,6 +83,8 @@ void EmitYaml(const Json& json, YAML::Emitter& out) {
   } else if (json.is_string()) {
     // Quoted, or readers would take texts such as true or 1 for something else.
     out << YAML::DoubleQuoted << json.get<std::string>();
+  } else if (json.is_null()) {
+    out << YAML::Null;  // the emitter quotes the text
   } else {
     out << json.dump();
   }

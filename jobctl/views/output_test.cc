@@ -172,7 +172,7 @@ TEST(FormatNames, LeaveTheTableOut) {
 TEST(JsonAs, Yaml_IsTheSameValue) {
   const std::string json = "{\"a\": [1, null], \"b\": \"x\"}\n";
   EXPECT_EQ(JsonAs(OutputFormat::kJson, json), json);
-  EXPECT_EQ(JsonAs(OutputFormat::kYaml, json), "a:\n  - 1\n  - null\nb: \"x\"\n");
+  EXPECT_EQ(JsonAs(OutputFormat::kYaml, json), "a:\n  - 1\n  - ~\nb: \"x\"\n");
 }
 
 }  // namespace
