@@ -120,6 +120,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupList(CLI::App& app) {
   auto options = std::make_shared<Options>();
+  app.footer(
+      "With -o wide, EPOCH is how often the job has been started, from 1, and RECIPE the number "
+      "formats\nthat it computes in, such as bf16 or fp8.");
   app.add_option("--filter", options->filter,
                  "Terms that must all hold, e.g. 'state=running name=x'");
   app.add_option("--state", options->states, "Only these states, e.g. running,queued")
