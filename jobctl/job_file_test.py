@@ -2,16 +2,35 @@
 import json
 import os
 import pathlib
+import pty
+import select
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import yaml
 
 JOBCTL = sys.argv.pop(1)
 COMPLETE = """
 source <(jobctl completion bash)
 COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
 _jobctl; printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+# zsh completes only in its line editor: this has an interactive one complete a line, and notes what is offered.
+ZSH = r"""
+autoload -Uz compinit && compinit -u -D
+source <(jobctl completion zsh)
+compadd() {
+  local -a found
+  builtin compadd -O found "$@"
+  (( $#found )) && print -rl -- $found >>$OFFERED
+  builtin compadd "$@"
+}
+zle-line-init() { BUFFER=$LINE_TO_COMPLETE CURSOR=$#LINE_TO_COMPLETE; zle list-choices; exit 0 }
+zle -N zle-line-init
 """
 
 
@@ -32,6 +51,57 @@ class JobFileTest(unittest.TestCase):
                              timeout=60, cwd=self.dir)
         self.assertEqual(run.stderr, "")
         return run.stdout.split()
+
+    def complete_in_zsh(self, line):
+        offered, script = self.dir / "offered", self.dir / "setup.zsh"
+        offered.write_text("")
+        script.write_text(ZSH)
+        env = dict(self.env, TERM="dumb", OFFERED=str(offered), LINE_TO_COMPLETE=line)
+        child, terminal = pty.fork()
+        if child == 0:
+            os.chdir(self.dir)
+            os.execvpe("zsh", ["zsh", "-f", "-i"], env)
+        self.addCleanup(os.close, terminal)
+        os.write(terminal, f"source {script}\n".encode())
+        shown = b""
+        while select.select([terminal], [], [], 60)[0]:
+            try:
+                shown += os.read(terminal, 65536)
+            except OSError:  # the shell has ended
+                break
+        else:
+            os.kill(child, signal.SIGKILL)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0, shown)
+        return offered.read_text().split()
+
+    def complete_in_fish(self, line):
+        run = subprocess.run(["fish", "--no-config", "-c", "jobctl completion fish | source; complete -C $argv[1]", line], env=self.env,
+                             capture_output=True, text=True, timeout=60, cwd=self.dir)
+        self.assertEqual(run.stderr, "")
+        return [offer.split("\t")[0] for offer in run.stdout.splitlines()]
+
+    def test_zsh_and_fish_complete_as_bash_does(self):
+        self.jobctl("context", "add", "lab", "--coordinator", "127.0.0.1:1")
+        for line, offers in (("jobctl cord", {"cordon"}),
+                             ("jobctl dataset mi", {"mix"}),
+                             ("jobctl dataset mix --seq", {"--sequence-length"}),
+                             ("jobctl --coordinator 127.0.0.1:1 dataset bu", {"build"}),
+                             ("jobctl context use l", {"lab"}),
+                             ("jobctl explain train.see", {"train.seed"}),
+                             ("jobctl init --preset gpt2-", {"gpt2-124m"}),
+                             ("jobctl submit job.yaml --set optimizer.l", {"optimizer.lr="}),
+                             ("jobctl submit job.yaml --set schedule.name=co", {"schedule.name=cosine", "schedule.name=constant"}),
+                             ("jobctl resume a-job --set train.step", {"train.steps="}),
+                             ("jobctl resume a-job --set model.laye", set()),
+                             ("jobctl explain -o ", {"table", "json", "yaml"}),
+                             ("jobctl dataset mix -o j", {"json"}),
+                             ("jobctl report a-job -o h", {"html"}),
+                             ("jobctl list --state qu", {"queued"}),
+                             ("jobctl completion ", {"bash", "zsh", "fish"})):
+            with self.subTest(line):
+                self.assertEqual(set(self.complete(*line.split(" ")[1:])), offers)
+                self.assertEqual(set(self.complete_in_zsh(line)), offers)
+                self.assertEqual(set(self.complete_in_fish(line)), offers)
 
     def presets(self):
         return [line.split()[0] for line in self.jobctl("plan", "--presets").splitlines()[1:]]
@@ -123,6 +193,25 @@ class JobFileTest(unittest.TestCase):
         overview = self.jobctl("explain")
         for section in ("model", "data", "train", "resources"):
             self.assertRegex(overview, rf"(?m)^{section} +section")
+
+    def test_formats_are_printed_or_refused(self):
+        self.datasets("sets")
+        for command in (["explain"], ["explain", "batch"], ["dataset", "inspect", "sets/train"],
+                        ["dataset", "inspect", "sets/train", "--decode", "2"], ["dataset", "mix", "sets/train", "sets/validation=2"]):
+            with self.subTest(command):
+                value = json.loads(self.jobctl(*command, "-o", "json"))
+                text = self.jobctl(*command, "-o", "yaml")
+                self.assertEqual(yaml.safe_load(text), value)
+                self.assertNotEqual(text[0], "{", "a block, not JSON")
+        for command, told in ((["explain", "-o", "wide"], "jobctl explain does not take -o wide; give json, yaml or leave -o out"),
+                              (["init", "-o", "yaml"], "jobctl init does not take -o yaml; it prints text only"),
+                              (["-o", "json", "plan", "--presets"], "-o is for plans of GPUs"),
+                              (["completion", "bash", "-o", "json"], "jobctl completion does not take -o json"),
+                              (["dataset", "build", "-o", "json", "--input", "days.jsonl", "--tokenizer", "bytes", "--out", "new"],
+                               "jobctl dataset build does not take -o json")):
+            with self.subTest(command):
+                self.assertIn(told, self.jobctl(*command, fails=True))
+        self.assertFalse((self.dir / "new").exists(), "refused before it is made")
 
     def test_paths_from_here_become_absolute(self):
         self.jobctl("init", "--set", "data.train=[~/a, ./b, c]", "-f", "job.yaml")

@@ -25,6 +25,7 @@ using hearth::jobctl::Action;
 using hearth::jobctl::CommandDef;
 using hearth::jobctl::Context;
 using hearth::jobctl::InScripts;
+using hearth::jobctl::OutputFormat;
 
 std::string Environment(const char* name) {
   const char* value = hearth::GetEnv(name);
@@ -81,13 +82,17 @@ absl::Status CompleteJobIds(const CLI::App& app, const Bound& command, Context& 
 
 absl::StatusOr<int> Run(const CLI::App& app, const Bound& command, Context& context) {
   HEARTH_RETURN_IF_ERROR(CompleteJobIds(app, command, context));
-  const absl::StatusOr<int> code = command.action(context);
-  if (code.ok() && context.format.unused()) {
-    hearth::jobctl::WriteErr(absl::StrCat("error: jobctl ", command.def->name,
-                                          " does not take -o jsonpath; use -o json with jq\n"));
-    return static_cast<int>(hearth::jobctl::kExitUsage);
+  return command.action(context);
+}
+
+// What is wrong with -o for the command that was parsed; OK: the command prints that format.
+absl::Status CheckFormat(const CLI::App& app, const OutputFormat& format) {
+  std::string path;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    absl::StrAppend(&path, path.empty() ? "" : " ", at->get_name());
   }
-  return code;
+  return hearth::jobctl::CheckFormat(path, format);
 }
 
 int Dispatch(const CLI::App& app, const std::vector<Bound>& commands, Context& context) {
@@ -148,6 +153,10 @@ int main(int argc, char** argv) {
   const auto parsed = hearth::jobctl::ParseOutputFormat(format);
   if (!parsed.ok()) {
     Fail(parsed.status());
+    return hearth::jobctl::kExitUsage;
+  }
+  if (const absl::Status printed = CheckFormat(app, *parsed); !printed.ok()) {
+    Fail(printed);
     return hearth::jobctl::kExitUsage;
   }
   const bool names = context.quiet && *parsed == hearth::jobctl::OutputFormat::kTable;

@@ -17,7 +17,7 @@ packages=(
 )
 
 tests=(libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy sqlite3
-  prometheus python3-yaml python3-jsonschema python3-grpcio python3-protobuf python3-numpy openssl mount tmux
+  prometheus python3-yaml python3-jsonschema python3-grpcio python3-protobuf python3-numpy openssl mount tmux zsh fish
   chromium chromium-driver python3-selenium)
 
 case "${1:-}" in

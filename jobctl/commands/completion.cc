@@ -1,6 +1,7 @@
 // Completion scripts made from the command table itself: CLI11 has none of its own.
-#include <map>
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,42 @@ std::string PresetWords() {
   return words;
 }
 
+// The words that a value of an option is one of.
+struct OptionWords {
+  std::string path;  // of the command; "*" = every command that has the option
+  std::string name;  // without dashes
+  std::string short_name;
+  std::string words;
+};
+
+std::vector<OptionWords> WordsOfOptions(const std::vector<Entry>& entries) {
+  std::vector<OptionWords> rows = {
+      {"metrics", "output", "o", "table wide csv json"},
+      {"report", "output", "o", "md html json"},
+      {"plan", "output", "o", "table json md html"},
+      {"", "output", "o", "table wide json yaml name jsonpath="},
+      {"*", "plot", "", PlotMetricNames(" ")},
+      {"*", "preset", "", PresetWords()},
+      {"metrics", "x", "", PlotAxisNames(" ")},
+      {"*", "dry-run", "", "client server"},
+      {"*", "role", "", absl::StrJoin(RoleNames(), " ")},
+      {"*", "state", "", kStates},
+  };
+  for (const Entry& entry : entries) {
+    const FormatSet formats = FormatsOf(entry.path).value_or(kPrintsText);
+    const bool has_its_own = std::any_of(rows.begin(), rows.end(), [&](const OptionWords& row) {
+      return row.path == entry.path && row.name == "output";
+    });
+    if (!has_its_own && formats != kPrintsText) {
+      const std::string words = absl::StrJoin(FormatNames(formats), " ");
+      rows.push_back(
+          {entry.path, "output", "o",
+           absl::StrCat("table ", absl::StrReplaceAll(words, {{"jsonpath", "jsonpath="}}))});
+    }
+  }
+  return rows;
+}
+
 // The fields that --set takes, those that a resume may change, and all with their sections.
 struct Fields {
   std::string settable;   // "train.steps= ..."
@@ -137,12 +174,14 @@ Fields FieldsOfRows() {
 }
 
 // The part of the bash script about --set. readline cuts PATH=VALUE into three words, zsh does not.
+// zsh runs these scripts, too: it takes ${words[@]:0:N} for another thing than ${words[@]:0:$N},
+// and to it `path` and `words` are special.
 constexpr const char* kBashSet = R"bash(_jobctl_values() {
   case "$1" in
 @VALUES@  esac
 }
 _jobctl_set() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" before=("${COMP_WORDS[@]:0:COMP_CWORD}") n=$COMP_CWORD fields
+  local cur="${COMP_WORDS[COMP_CWORD]}" before=("${COMP_WORDS[@]:0:$COMP_CWORD}") n=$COMP_CWORD fields
   if [ "$cur" = = ] && [ "$n" -gt 2 ] && [ "${before[n - 2]}" = --set ]; then
     COMPREPLY=($(compgen -W "$(_jobctl_values "${before[n - 1]}")")); return 0
   elif [ "$n" -gt 3 ] && [ "${before[n - 1]}" = = ] && [ "${before[n - 3]}" = --set ]; then
@@ -182,8 +221,20 @@ std::string NestedPaths(const std::vector<Entry>& entries) {
   return nested;
 }
 
-std::string Bash(const std::vector<Entry>& entries) {
-  const Fields fields = FieldsOfRows();
+// Lines of a case statement over "COMMAND OPTION".
+std::string BashOptionCases(const std::vector<Entry>& entries) {
+  std::string cases;
+  for (const OptionWords& row : WordsOfOptions(entries)) {
+    const std::string at = row.path == "*" ? "*" : absl::StrCat("\"", row.path, "\"");
+    absl::StrAppend(
+        &cases, "    ", at, "\" --", row.name, "\"",
+        row.short_name.empty() ? "" : absl::StrCat("|", at, "\" -", row.short_name, "\""),
+        ") COMPREPLY=($(compgen -W \"", row.words, "\" -- \"$cur\")); return ;;\n");
+  }
+  return cases;
+}
+
+std::string BashCommandCases(const std::vector<Entry>& entries, const Fields& fields) {
   std::string cases;
   for (const Entry& entry : entries) {
     std::string live;
@@ -192,105 +243,186 @@ std::string Bash(const std::vector<Entry>& entries) {
     } else if (entry.takes_field) {
       live = " " + fields.all;
     }
-    absl::StrAppend(&cases, "    \"", entry.path, "\") words=\"", Words(entry), live, "\" ;;\n");
+    absl::StrAppend(&cases, "    \"", entry.path, "\") choices=\"", Words(entry), live, "\" ;;\n");
   }
-  // Jobs' -f is a flag in logs and metrics, so only the options of jobctl itself tell where the
-  // command begins.
-  const std::string valued = absl::StrJoin(entries.front().valued, "|");
-  return absl::StrCat("# jobctl completion for bash: source <(jobctl completion bash)\n",
-                      BashSet(fields), R"(_jobctl() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" path="" words="" i
+  return cases;
+}
+
+// Sets COMPREPLY. Jobs' -f is a flag in logs and metrics, so only the options of jobctl itself tell
+// where the command begins.
+constexpr const char* kBashFunction = R"bash(_jobctl() {
+  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" at="" choices="" i
+  COMPREPLY=()
   _jobctl_set && return
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "${COMP_WORDS[i]}" in
-      )",
-                      valued, R"()
+      @VALUED@)
         i=$((i + 1)); [ "${COMP_WORDS[i]}" = = ] && i=$((i + 1))
         [ "${COMP_WORDS[i + 1]}" = : ] && i=$((i + 2)) ;;  # host:port is three words to readline
       -*) ;;
-      *) case "$path ${COMP_WORDS[i]}" in
-           )",
-                      NestedPaths(entries), R"() path="$path ${COMP_WORDS[i]}" ;;
-           *) [ -z "$path" ] && path="${COMP_WORDS[i]}" ;;
+      *) case "$at ${COMP_WORDS[i]}" in
+           @NESTED@) at="$at ${COMP_WORDS[i]}" ;;
+           *) [ -z "$at" ] && at="${COMP_WORDS[i]}" ;;
          esac ;;
     esac
   done
-  [[ "$cur" == -* ]] || case "$path $prev" in
+  [[ "$cur" == -* ]] || case "$at $prev" in
     "submit -f"|"submit --file"|"plan -f"|"plan --file"|"submit submit"|"plan plan"|*" --input"|*" --out"|*" --tls-"*|*" --token-file"|*" --output-file"|"init -f"|"init --file"|"init --from"|"init --data")
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
-    "metrics -o"|"metrics --output") COMPREPLY=($(compgen -W "table csv json" -- "$cur")); return ;;
-    "report -o"|"report --output") COMPREPLY=($(compgen -W "md html json" -- "$cur")); return ;;
-    *" --plot") COMPREPLY=($(compgen -W ")",
-                      PlotMetricNames(" "), R"(" -- "$cur")); return ;;
-    *" -o"|*" --output") COMPREPLY=($(compgen -W "table wide json yaml name jsonpath=" -- "$cur")); return ;;
-    *" --preset") COMPREPLY=($(compgen -W ")",
-                      PresetWords(), R"(" -- "$cur")); return ;;
-    "metrics --x") COMPREPLY=($(compgen -W ")",
-                      PlotAxisNames(" "), R"(" -- "$cur")); return ;;
-    *" --dry-run") COMPREPLY=($(compgen -W "client server" -- "$cur")); return ;;
-    *" --role") COMPREPLY=($(compgen -W ")",
-                      absl::StrJoin(RoleNames(), " "), R"(" -- "$cur")); return ;;
-    *" --context") COMPREPLY=($(compgen -W "$()",
-                      CommandOfKind("context"), ")", R"(" -- "$cur")); return ;;
-    *" --state") COMPREPLY=($(compgen -W ")",
-                      kStates, R"(" -- "$cur")); return ;;
+@OPTIONS@    *" --context") COMPREPLY=($(compgen -W "$(@CONTEXTS@)" -- "$cur")); return ;;
     *" --tokenizer") COMPREPLY=($(compgen -W "bytes sentencepiece:" -- "$cur") $(compgen -f -X '!*.model' -- "$cur")); return ;;
     "completion completion") COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")); return ;;
   esac
-  case "$path" in
-)",
-                      cases, R"(  esac
+  case "$at" in
+@COMMANDS@  esac
   case "$cur" in
-    job/*|worker/*|token/*|context/*) COMPREPLY=($(compgen -P "${cur%%/*}/" -W "$words" -- "${cur#*/}")) ;;
-    *) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
+    job/*|worker/*|token/*|context/*) COMPREPLY=($(compgen -P "${cur%%/*}/" -W "$choices" -- "${cur#*/}")) ;;
+    *) COMPREPLY=($(compgen -W "$choices" -- "$cur")) ;;
   esac
 }
-complete -o default -F _jobctl jobctl
-)");
+)bash";
+
+std::string BashFunctions(const std::vector<Entry>& entries) {
+  const Fields fields = FieldsOfRows();
+  return absl::StrCat(
+      BashSet(fields),
+      absl::StrReplaceAll(kBashFunction, {{"@VALUED@", absl::StrJoin(entries.front().valued, "|")},
+                                          {"@NESTED@", NestedPaths(entries)},
+                                          {"@OPTIONS@", BashOptionCases(entries)},
+                                          {"@CONTEXTS@", CommandOfKind("context")},
+                                          {"@COMMANDS@", BashCommandCases(entries, fields)}}));
 }
+
+std::string Bash(const std::vector<Entry>& entries) {
+  return absl::StrCat("# jobctl completion for bash: source <(jobctl completion bash)\n",
+                      BashFunctions(entries), "complete -o default -F _jobctl jobctl\n");
+}
+
+// The functions of bash run in zsh with its compgen. Words that end in = or / are not complete, so
+// no blank follows them; where there is none, files are offered.
+constexpr const char* kZshFunction = R"zsh(_jobctl_zsh() {
+  local -a COMP_WORDS COMPREPLY
+  local COMP_CWORD=$((CURRENT - 1))
+  COMP_WORDS=("${words[@]}")
+  _jobctl_as_bash
+  local -a whole=(${COMPREPLY:#*[=/]}) begun=(${(M)COMPREPLY:#*[=/]})
+  local none=1
+  compadd -a whole && none=0
+  compadd -S '' -a begun && none=0
+  (( none )) && _default
+}
+_jobctl_as_bash() {
+  emulate -L sh
+  setopt kshglob noshglob braceexpand
+  typeset -h words
+  _jobctl
+}
+compdef _jobctl_zsh jobctl
+)zsh";
 
 std::string Zsh(const std::vector<Entry>& entries) {
   return absl::StrCat(
-      "#compdef jobctl\n# jobctl completion for zsh: source <(jobctl completion zsh)\n"
+      "#compdef jobctl\n# jobctl completion for zsh, after compinit: source <(jobctl completion "
+      "zsh)\n"
       "autoload -U +X bashcompinit && bashcompinit\n",
-      Bash(entries));
+      BashFunctions(entries), kZshFunction);
+}
+
+// Whether the words before the cursor lead to the command $argv[1].
+constexpr const char* kFishFunction = R"fish(function __jobctl_at
+    set -l at
+    set -l tokens (commandline -opc)
+    set -e tokens[1]
+    set -l skip 0
+    for token in $tokens
+        if test $skip = 1
+            set skip 0
+        else if contains -- $token @VALUED@
+            set skip 1
+        else if string match -q -- '-*' $token
+            continue
+        else if test -z "$at"
+            set at $token
+        else if contains -- "$at $token" @NESTED@
+            set at "$at $token"
+        end
+    end
+    test "$at" = "$argv[1]"
+end
+)fish";
+
+std::string FishHead(const Entry& entry) {
+  return absl::StrCat("complete -c jobctl -n '__jobctl_at \"", entry.path, "\"' ");
+}
+
+// The options of a command, with the words of their values.
+std::string FishOptions(const Entry& entry,
+                        const std::vector<OptionWords>& rows,
+                        const Fields& fields) {
+  const std::string head = FishHead(entry);
+  std::string out;
+  std::set<std::string> said;
+  const auto add = [&](const std::string& name, const std::string& short_name,
+                       const std::string& words) {
+    said.insert({"--" + name, "-" + short_name});
+    absl::StrAppend(&out, head, "-l ", name, short_name.empty() ? "" : " -s ", short_name,
+                    " -x -a \"", words, "\"\n");
+  };
+  const auto has = [&entry](const std::string& option) {
+    return std::find(entry.options.begin(), entry.options.end(), option) != entry.options.end();
+  };
+  for (const OptionWords& row : rows) {
+    const bool its_own = row.path == entry.path;  // -o may be one of jobctl itself
+    if (its_own || (row.path == "*" && has("--" + row.name))) {
+      add(row.name, row.short_name, row.words);
+    }
+  }
+  if (has("--set")) {
+    add("set", "", entry.path == "resume" ? fields.resumable : fields.with_values);
+  }
+  if (has("--context")) {
+    add("context", "", absl::StrCat("(", CommandOfKind("context"), ")"));
+  }
+  for (const std::string& option : entry.options) {
+    const bool is_long = option.rfind("--", 0) == 0;
+    const bool valued =
+        std::find(entry.valued.begin(), entry.valued.end(), option) != entry.valued.end();
+    if (said.count(option) == 0) {
+      absl::StrAppend(&out, head, is_long ? "-l " : "-s ", option.substr(is_long ? 2 : 1),
+                      valued ? " -r\n" : "\n");
+    }
+  }
+  return out;
 }
 
 std::string Fish(const std::vector<Entry>& entries) {
   const Fields fields = FieldsOfRows();
-  std::string out = "# jobctl completion for fish: jobctl completion fish | source\n";
+  const std::vector<OptionWords> rows = WordsOfOptions(entries);
+  std::string out = absl::StrCat(
+      "# jobctl completion for fish: jobctl completion fish | source\n",
+      absl::StrReplaceAll(kFishFunction,
+                          {{"@VALUED@", absl::StrJoin(entries.front().valued, " ")},
+                           {"@NESTED@", absl::StrReplaceAll(NestedPaths(entries), {{"|", " "}})}}));
   for (const Entry& entry : entries) {
-    const bool root = entry.path.empty();
-    const std::string when =
-        root ? "__fish_use_subcommand"
-             : absl::StrCat(
-                   "__fish_seen_subcommand_from ",
-                   absl::StrReplaceAll(entry.path, {{" ", "; and __fish_seen_subcommand_from "}}));
-    const std::string head = absl::StrCat("complete -c jobctl -n '", when, "' ");
+    const std::string head = FishHead(entry);
     for (const std::string& subcommand : entry.subcommands) {
       absl::StrAppend(&out, head, "-f -a ", subcommand, "\n");
     }
-    for (const std::string& option : entry.options) {
-      const bool is_long = option.rfind("--", 0) == 0;
-      absl::StrAppend(&out, head, is_long ? "-l " : "-s ", option.substr(is_long ? 2 : 1), "\n");
-    }
+    out += FishOptions(entry, rows, fields);
     if (entry.live != nullptr) {
       const std::string command = CommandOfKind(entry.live);
-      absl::StrAppend(&out, head, "-f -a \"(", absl::StrReplaceAll(command, {{"\"", "\\\""}}),
-                      ")\"\n");
+      absl::StrAppend(&out, head, "-f -a \"(", command, ")\"\n");
       // The form with its kind, once the person has begun it.
-      absl::StrAppend(&out, "complete -c jobctl -n '", when, "; and string match -q \"", entry.live,
+      absl::StrAppend(&out, "complete -c jobctl -n '__jobctl_at \"", entry.path,
+                      "\"; and string match -q \"", entry.live,
                       "/*\" -- (commandline -ct)' -f -a \"(", command, " | sed 's,^,", entry.live,
                       "/,')\"\n");
     }
     if (entry.takes_field) {
       absl::StrAppend(&out, head, "-f -a \"", fields.all, "\"\n");
     }
-    for (const std::string& option : entry.valued) {
-      if (option == "--set") {
-        absl::StrAppend(&out, head, "-l set -x -a \"",
-                        entry.path == "resume" ? fields.resumable : fields.with_values, "\"\n");
-      }
+    if (entry.path == "completion") {
+      absl::StrAppend(&out, head, "-f -a \"bash zsh fish\"\n");
     }
   }
   return out;

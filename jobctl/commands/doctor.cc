@@ -262,7 +262,8 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
       CheckTrainer(options, gpus, findings);
     }
   }
-  WriteOut(Render(findings, context.format, FitColumns()));
+  WriteOut(
+      Render(findings, context.format, context.format == OutputFormat::kWide ? 0 : FitColumns()));
   return AnyFailed(findings) ? kExitError : kExitOk;
 }
 

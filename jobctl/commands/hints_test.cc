@@ -147,6 +147,42 @@ std::string Said(const std::string& line) {
   return "taken";
 }
 
+// The paths of `app`'s commands and theirs: "list", "dataset mix".
+std::vector<std::string> PathsOf(const CLI::App& app, const std::string& before) {
+  std::vector<std::string> paths;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    paths.push_back(before + command->get_name());
+    const std::vector<std::string> below = PathsOf(*command, paths.back() + " ");
+    paths.insert(paths.end(), below.begin(), below.end());
+  }
+  return paths;
+}
+
+TEST(Formats, EveryCommand_StatesItsOwn) {
+  CLI::App app("", "jobctl");
+  std::vector<Action> actions;
+  for (const CommandDef& def : Commands()) {
+    actions.push_back(def.setup(*app.add_subcommand(def.name, def.help)));
+  }
+  const std::vector<std::string> paths = PathsOf(app, "");
+  EXPECT_GT(paths.size(), Commands().size());
+  for (const std::string& path : paths) {
+    EXPECT_TRUE(FormatsOf(path).has_value()) << path << ": kSubcommandFormats has no row";
+    EXPECT_TRUE(CheckFormat(path, OutputFormat::kTable).ok()) << path;
+  }
+  EXPECT_FALSE(FormatsOf("dataset").value() & (1U << OutputFormat::kJson));
+  EXPECT_TRUE(CheckFormat("dataset mix", OutputFormat::kYaml).ok());
+}
+
+TEST(Formats, AnotherOne_IsRefused) {
+  EXPECT_EQ(CheckFormat("diff", *ParseOutputFormat("jsonpath={.a}")).message(),
+            "jobctl diff does not take -o jsonpath; give wide, json, yaml or leave -o out");
+  EXPECT_EQ(CheckFormat("dataset mix", OutputFormat::kWide).message(),
+            "jobctl dataset mix does not take -o wide; give json, yaml or leave -o out");
+  EXPECT_EQ(CheckFormat("init", OutputFormat::kJson).message(),
+            "jobctl init does not take -o json; it prints text only");
+}
+
 TEST(Hints, WrongCommands_NameTheRightOne) {
   constexpr Slip kSlips[] = {
       {"ls", "list"},

@@ -89,7 +89,7 @@ std::string RenderHtml(const Report& report);
 std::string RenderHtml(absl::Span<const Report> reports);
 // {"schema": "hearth.report/v1", ...}; what is not known is null.
 std::string RenderJson(const Report& report);
-// The object of the only one, or a list.
+// A list of these objects; at least one.
 std::string RenderJson(absl::Span<const Report> reports);
 
 }  // namespace hearth::jobctl

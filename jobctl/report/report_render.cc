@@ -366,9 +366,6 @@ std::string RenderMarkdown(absl::Span<const Report> reports) {
 }
 
 std::string RenderJson(absl::Span<const Report> reports) {
-  if (reports.size() == 1) {
-    return RenderJson(reports[0]);
-  }
   std::string out;
   for (const Report& report : reports) {
     absl::StrAppend(&out, out.empty() ? "[\n" : ",\n", RenderJson(report));

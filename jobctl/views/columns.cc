@@ -291,14 +291,18 @@ std::string ColumnsJson(const std::vector<JobColumn>& columns, const std::vector
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-bool PrintColumns(OutputFormat format,
-                  const std::vector<JobColumn>& columns,
-                  const std::vector<v1::Job>& jobs) {
+absl::StatusOr<bool> PrintColumns(const OutputFormat& format,
+                                  const std::vector<JobColumn>& columns,
+                                  const std::vector<v1::Job>& jobs) {
   if (columns.empty() || format == OutputFormat::kName) {
     return false;
   }
+  if (format == OutputFormat::kJsonPath) {
+    return absl::InvalidArgumentError("--columns and -o jsonpath both choose fields; give one");
+  }
+  const int width = format == OutputFormat::kWide ? 0 : FitColumns();
   const bool data = format == OutputFormat::kJson || format == OutputFormat::kYaml;  // JSON is YAML
-  WriteOut(data ? ColumnsJson(columns, jobs) : RenderColumns(columns, jobs, FitColumns()));
+  WriteOut(data ? ColumnsJson(columns, jobs) : RenderColumns(columns, jobs, width));
   return true;
 }
 

@@ -42,10 +42,10 @@ std::string RenderColumns(const std::vector<JobColumn>& columns,
 // A list of objects with the paths as keys.
 std::string ColumnsJson(const std::vector<JobColumn>& columns, const std::vector<v1::Job>& jobs);
 // Prints one or the other. False: no columns were chosen, or names alone are wanted, and nothing is
-// printed.
-bool PrintColumns(OutputFormat format,
-                  const std::vector<JobColumn>& columns,
-                  const std::vector<v1::Job>& jobs);
+// printed. kInvalidArgument: columns and a template, which chooses fields as well.
+absl::StatusOr<bool> PrintColumns(const OutputFormat& format,
+                                  const std::vector<JobColumn>& columns,
+                                  const std::vector<v1::Job>& jobs);
 
 // How `list --sort` orders jobs: by any column, numbers by size; "-" before the path turns the
 // order round. Jobs without the value come last. kInvalidArgument as JobColumn::Parse.

@@ -15,7 +15,6 @@
 #include "common/base/units.h"
 #include "common/config/scalars.h"
 #include "common/spec/objective/objective_table.h"
-#include "common/spec/violations/names.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "jobctl/views/terminal.h"
@@ -84,6 +83,8 @@ void EmitYaml(const Json& json, YAML::Emitter& out) {
   } else if (json.is_string()) {
     // Quoted, or readers would take texts such as true or 1 for something else.
     out << YAML::DoubleQuoted << json.get<std::string>();
+  } else if (json.is_null()) {
+    out << YAML::Null;  // the emitter quotes the text
   } else {
     out << json.dump();
   }
@@ -218,34 +219,6 @@ constexpr EventColumn kEventColumns[] = {
 
 }  // namespace
 
-absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name) {
-  static constexpr struct {
-    std::string_view name;
-    OutputFormat::Kind format;
-  } kFormats[] = {{"table", OutputFormat::kTable}, {"wide", OutputFormat::kWide},
-                  {"json", OutputFormat::kJson},   {"yaml", OutputFormat::kYaml},
-                  {"name", OutputFormat::kName},   {"jsonpath", OutputFormat::kJsonPath}};
-  const std::string_view word = name.substr(0, name.find('='));
-  const std::string_view text = word.size() < name.size() ? name.substr(word.size() + 1) : "";
-  std::vector<std::string_view> names;
-  for (const auto& row : kFormats) {
-    const bool takes_text = row.format == OutputFormat::kJsonPath;
-    if (row.name == word && takes_text) {
-      HEARTH_ASSIGN_OR_RETURN(JsonPath path, JsonPath::Parse(text));
-      return OutputFormat(std::move(path));
-    }
-    if (row.name == name) {
-      return OutputFormat(row.format);
-    }
-    names.push_back(row.name);
-  }
-  const bool columns = absl::StartsWith(std::string(word), "custom-columns");
-  return absl::InvalidArgumentError(
-      absl::StrCat("--output: ",
-                   spec::UnknownNameText(std::string(name), "format", names,
-                                         columns ? "--columns job_id,state of list and get" : "")));
-}
-
 Table::Table(std::vector<std::string> header) {
   rows_.push_back(std::move(header));
 }
@@ -338,13 +311,17 @@ std::string ToYaml(const Json& json) {
   return absl::StrCat(out.c_str(), "\n");
 }
 
+std::string JsonAs(const OutputFormat& format, const std::string& json) {
+  return format == OutputFormat::kYaml ? ToYaml(nlohmann::ordered_json::parse(json)) : json;
+}
+
 absl::StatusOr<bool> PrintMessage(const OutputFormat& format,
                                   const google::protobuf::Message& message) {
   if (!format.data()) {
     return false;
   }
   if (format == OutputFormat::kJsonPath) {
-    HEARTH_ASSIGN_OR_RETURN(const std::string values, format.Use().Print(message));
+    HEARTH_ASSIGN_OR_RETURN(const std::string values, format.path().Print(message));
     WriteOut(absl::EndsWith(values, "\n") ? values : values + "\n");
     return true;
   }

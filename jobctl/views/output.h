@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,44 +13,10 @@
 #include "google/protobuf/message.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
-#include "jobctl/views/json_path.h"
+#include "jobctl/views/output_format.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace hearth::jobctl {
-
-// What -o asks for.
-class OutputFormat {
- public:
-  enum Kind { kTable, kWide, kJson, kYaml, kName, kJsonPath };
-
-  OutputFormat(Kind kind) : kind_(kind) {}  // NOLINT(google-explicit-constructor): one is the other
-  explicit OutputFormat(JsonPath path)
-      : kind_(kJsonPath), template_(std::make_shared<Template>(Template{std::move(path), false})) {}
-
-  friend bool operator==(const OutputFormat& a, Kind b) { return a.kind_ == b; }
-  // Whether a whole message is printed, for programs: JSON, YAML or a part of it.
-  bool data() const { return kind_ == kJson || kind_ == kYaml || kind_ == kJsonPath; }
-  // The template of kJsonPath, which counts as used from then on.
-  const JsonPath& Use() const {
-    template_->used = true;
-    return template_->path;
-  }
-  // A template was given, and the command printed nothing by it.
-  bool unused() const { return template_ != nullptr && !template_->used; }
-
- private:
-  struct Template {
-    JsonPath path;
-    bool used;
-  };
-
-  Kind kind_;
-  std::shared_ptr<Template> template_;
-};
-
-// "table", "jsonpath={.jobs[*].job_id}" ... kInvalidArgument: there is no such format, and the text
-// names the nearest; or the template cannot be read.
-absl::StatusOr<OutputFormat> ParseOutputFormat(std::string_view name);
 
 // Left-aligned columns, two spaces apart; headers have no spaces. Control characters in cells are
 // escaped, line ends too.
@@ -89,6 +53,8 @@ absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
 absl::StatusOr<std::string> ToYaml(const google::protobuf::Message& message);
 // The same value as YAML, newline at the end. Strings must be UTF-8.
 std::string ToYaml(const nlohmann::ordered_json& json);
+// The JSON text itself, or the same value as YAML if that is the format.
+std::string JsonAs(const OutputFormat& format, const std::string& json);
 // Prints `message` as JSON or YAML, or the part of it that a template asks for. False: another
 // format was asked for, and nothing is printed. kInvalidArgument: JsonPath::Print.
 absl::StatusOr<bool> PrintMessage(const OutputFormat& format,

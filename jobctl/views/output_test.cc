@@ -156,13 +156,23 @@ TEST(ParseOutputFormat, Unknown_NamesTheChoices) {
   }
 }
 
-TEST(OutputFormat, ATemplate_IsUnusedUntilSomethingIsPrintedByIt) {
+TEST(OutputFormat, ATemplate_IsData) {
   const OutputFormat format = *ParseOutputFormat("jsonpath={.job_id}");
   EXPECT_TRUE(format.data());
-  EXPECT_TRUE(format.unused());
-  EXPECT_EQ(*format.Use().Print(v1::Job()), "");
-  EXPECT_FALSE(format.unused());
-  EXPECT_FALSE(OutputFormat(OutputFormat::kJson).unused());
+  EXPECT_EQ(*format.path().Print(v1::Job()), "");
+}
+
+TEST(FormatNames, LeaveTheTableOut) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(FormatNames(kPrintsText), Names());
+  EXPECT_EQ(FormatNames(kPrintsData | kPrintsWide), Names({"wide", "json", "yaml"}));
+  EXPECT_EQ(FormatNames(kPrintsRows), Names({"wide", "json", "yaml", "name", "jsonpath"}));
+}
+
+TEST(JsonAs, Yaml_IsTheSameValue) {
+  const std::string json = "{\"a\": [1, null], \"b\": \"x\"}\n";
+  EXPECT_EQ(JsonAs(OutputFormat::kJson, json), json);
+  EXPECT_EQ(JsonAs(OutputFormat::kYaml, json), "a:\n  - 1\n  - ~\nb: \"x\"\n");
 }
 
 }  // namespace

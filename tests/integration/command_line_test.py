@@ -164,8 +164,15 @@ class CommandLineTest(harness.ClusterTest):
         self.assertEqual(self.cluster.jobctl("get", first, "-o", "jsonpath={.spec.optimizer.lr}").stdout, "0.01\n")
         wrong = self.cluster.jobctl("list", "-o", "jsonpath={.items[*].id}", check=False)
         self.assertEqual((wrong.returncode, wrong.stderr), (1, "error: -o jsonpath: .items[*].id: no field items; did you mean jobs?\n"))
+        both = self.cluster.jobctl("list", "--columns", "job_id", "-o", "jsonpath={.jobs}", check=False)
+        self.assertEqual((both.returncode, both.stderr), (1, "error: --columns and -o jsonpath both choose fields; give one\n"))
+        self.assertEqual(self.cluster.jobctl("get", first, "--spec", "-o", "json", check=False).returncode, 2)
+        # Refused before anything is done.
+        self.assertEqual(self.cluster.jobctl("cancel", first, "-o", "wide", check=False).stderr,
+                         "error: jobctl cancel does not take -o wide; give json, yaml, name, jsonpath or leave -o out\n")
+        self.assertEqual(self.cluster.jobctl("-o", "yaml", "wait", first, check=False).returncode, 2)
         wrong = self.cluster.jobctl("diff", first, second, "-o", "jsonpath={.a}", check=False)
-        self.assertEqual((wrong.returncode, wrong.stderr), (2, "error: jobctl diff does not take -o jsonpath; use -o json with jq\n"))
+        self.assertEqual((wrong.returncode, wrong.stderr), (2, "error: jobctl diff does not take -o jsonpath; give wide, json, yaml or leave -o out\n"))
         wrong = self.cluster.jobctl("list", "--sort", "stp", check=False)
         self.assertEqual(wrong.stderr, "error: stp: no field stp; did you mean step?\n")
 
@@ -308,12 +315,68 @@ class CommandLineTest(harness.ClusterTest):
         self.assertRegex(timed_out.stdout, rf"(?m)^{waits} QUEUED")
         self.assertIn(f"timed out; job/{runs} is ", timed_out.stderr)
         self.assertNotIn(one, timed_out.stdout, "it has another label")
-        self.cluster.jobctl("cancel", waits, runs)
+        self.cluster.jobctl("cancel", "-l", "sweep=lr", "--yes")
         self.assertEqual(self.cluster.jobctl("watch", runs, waits, one).returncode, 0)
         self.assertEqual(self.cluster.jobctl("watch", runs, waits, one, "--exit-status", check=False).returncode, 103)
         self.assertEqual(self.cluster.jobctl("watch", one, "none", "--exit-status", check=False).returncode, 102)
-        self.assertIn("no job with the label sweep=lr is under way", self.cluster.jobctl("watch", "-l", "sweep=lr").stderr)
+        self.assertEqual(self.cluster.jobctl("watch", "-l", "sweep=lr").stderr,
+                         "no job with the label sweep=lr is under way; jobctl list -l sweep=lr shows them\n")
         self.assertEqual(self.cluster.jobctl("watch", check=False).returncode, 2)
+
+    def test_labels_choose_jobs(self):
+        spec = harness.tiny_job(self.data, steps=20, workers=1, labels={"sweep": "lr"})
+        one, two = self.cluster.submit(spec), self.cluster.submit(spec)
+        other = self.cluster.submit(harness.tiny_job(self.data, steps=20, workers=1, labels={"sweep": "batch"}))
+        self.assertEqual(self.cluster.jobctl("wait", "-l", "sweep").returncode, 0)
+        label = ("-l", "sweep=lr")
+        for command in (["get"], ["describe"]):
+            rows = json.loads(self.cluster.jobctl(*command, *label, "-o", "json").stdout)["jobs"]
+            self.assertEqual([row["jobId"] for row in rows], [one, two], "oldest first")
+        self.assertEqual([row["job_id"] for row in json.loads(self.cluster.jobctl("report", *label, "-o", "json").stdout)], [one, two])
+        for command in (["logs"], ["events"], ["metrics", "--plot", "loss"]):
+            text = self.cluster.jobctl(*command, *label).stdout
+            self.assertTrue(one in text and two in text and other not in text, text)
+        only = json.loads(self.cluster.jobctl("get", "-l", "sweep=batch", "-o", "json").stdout)
+        self.assertEqual([row["jobId"] for row in only["jobs"]], [other], "a list, also of one")
+        several = self.cluster.jobctl("metrics", *label, check=False)
+        self.assertEqual((several.returncode, several.stderr), (2, "error: several jobs need --plot or --tensorboard\n"))
+
+        # A script sees which jobs would be changed, and that it takes --yes.
+        for verb in ("delete", "rerun"):
+            refused = self.cluster.jobctl(verb, *label, check=False)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(f"job/{one}, job/{two}", refused.stderr)
+            self.assertIn("needs --yes", refused.stderr)
+        again = [line.split()[0].removeprefix("job/") for line in self.cluster.jobctl("rerun", *label, "--yes").stdout.splitlines()]
+        self.assertEqual(len(again), 2)
+        self.cluster.jobctl("wait", *label)
+        self.assertEqual(set(self.cluster.jobctl("delete", *label, "--yes").stdout.splitlines()),
+                         {f"job/{job} deleted" for job in (one, two, *again)})
+        self.assertEqual(self.cluster.jobctl("list", "-q").stdout, f"job/{other}\n")
+
+    def test_labels_choose_jobs_in_the_state_that_a_command_changes(self):
+        spec = harness.tiny_job(self.data, steps=10**7, workers=1, labels={"sweep": "lr"})
+        runs, waits = self.cluster.submit(spec), self.cluster.submit(spec)
+        self.cluster.wait_step(runs, 1)
+        label = ("-l", "sweep=lr")
+        self.assertEqual(self.cluster.jobctl("resume", *label, "--yes").stderr,
+                         "no job with the label sweep=lr is paused; jobctl list -l sweep=lr shows them\n")
+        self.assertEqual(self.cluster.jobctl("delete", *label, "--yes").stderr,
+                         "all jobs with the label sweep=lr are under way; jobctl list -l sweep=lr shows them\n")
+        self.assertEqual(self.cluster.jobctl("pause", *label, check=False).returncode, 1, "it does not ask in a script")
+        self.cluster.jobctl("pause", *label, "--yes")
+        self.cluster.wait_state(runs, "PAUSED")
+        self.cluster.wait_state(waits, "PAUSED")
+        self.assertEqual(self.cluster.jobctl("resume", waits, *label, "--yes").stdout, f"job/{waits} resumed\njob/{runs} resumed\n")
+        self.cluster.jobctl("cancel", "--now", *label, "--yes")
+        self.cluster.wait_state(runs, "CANCELLED")
+        self.cluster.wait_state(waits, "CANCELLED")
+        self.assertIn("all jobs with the label sweep=lr have ended", self.cluster.jobctl("cancel", *label, "--yes").stderr)
+        # A label that no job has is a mistake, also for a script that waits.
+        self.assertEqual(self.cluster.jobctl("wait", "-l", "swep=lr", check=False).returncode, 102)
+        typo = self.cluster.jobctl("pause", "-l", "swep=lr", "--yes", check=False)
+        self.assertEqual((typo.returncode, typo.stderr), (1, "error: no job has the label swep=lr\n"))
+        self.assertEqual(self.cluster.jobctl("pause", check=False).returncode, 2)
 
     def test_every_command_takes_what_output_name_prints(self):
         job = self.cluster.submit(harness.tiny_job(self.data, steps=10**7, workers=1))
@@ -327,6 +390,11 @@ class CommandLineTest(harness.ClusterTest):
         self.cluster.wait_state(job, "CANCELLED")
         self.assertEqual(self.cluster.jobctl("delete", name, "--yes").stdout, f"job/{job} deleted\n")
         worker = self.cluster.jobctl("workers", "-o", "name").stdout.strip()
+        for verb, done in (("cordon", "cordoned"), ("drain", "draining"), ("uncordon", "uncordoned")):
+            several = self.cluster.jobctl(verb, "none", worker, check=False)
+            self.assertEqual((several.returncode, several.stdout), (1, f"worker/w0 {done}\n"), "the other goes on")
+            self.assertIn("error: worker/none: ", several.stderr)
+        self.assertEqual(len(self.cluster.json("workers", "w0", worker)["workers"]), 2)
         for verb in ("cordon", "uncordon", "workers"):
             self.assertIn("w0", self.cluster.jobctl(verb, worker).stdout)
 

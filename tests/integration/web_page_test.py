@@ -245,6 +245,10 @@ class WebPage(Page, harness.ClusterTest):
             self.emulate(scheme, 1280)
             self.script("document.getElementById('job-title').scrollIntoView()")
             self.screenshot(f"web-compare-{scheme}.png")
+        for scheme in ("light", "dark"):
+            self.emulate(scheme, 400)
+            self.script("scrollTo(0, 0)")
+            self.screenshot(f"web-phone-{scheme}.png")
         self.emulate("light", 1280)
         self.choose("#find", "team=b")
         harness.wait_until("the filter", lambda: self.script("document.querySelectorAll('#jobs tr').length") == 1)

@@ -52,7 +52,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
                record.message().empty() ? record.outcome()
                                         : absl::StrCat(record.outcome(), ": ", record.message())});
   }
-  WriteOut(table.Render(FitColumns()));
+  WriteOut(table.Render(context.format == OutputFormat::kWide ? 0 : FitColumns()));
   return kExitOk;
 }
 

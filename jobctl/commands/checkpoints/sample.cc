@@ -53,7 +53,7 @@ absl::StatusOr<int> Run(Context& context, Options& options) {
   HEARTH_RETURN_IF_ERROR(ReadPrompt(options));
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   OnInterrupt([client] { client->CancelStreams(); });
-  const bool json = context.format == OutputFormat::kJson;
+  const bool data = context.format.data();
   v1::SampleCheckpointResponse first;
   std::string text;
   v1::TextEnd end = v1::TEXT_END_UNSPECIFIED;
@@ -61,7 +61,7 @@ absl::StatusOr<int> Run(Context& context, Options& options) {
       client->SampleCheckpoint(options.request, [&](const v1::SampleCheckpointResponse& response) {
         if (response.has_checkpoint()) {
           first = response;
-          if (!context.quiet && !json) {
+          if (!context.quiet && !data) {
             WriteErr(absl::StrCat("step ", first.checkpoint().step(), " on ", first.worker_id(),
                                   " (", first.device(), "), seed ", first.seed(), "\n"));
             WriteOut(options.request.text().prompt());
@@ -69,17 +69,17 @@ absl::StatusOr<int> Run(Context& context, Options& options) {
         }
         text += response.text();
         end = response.end();
-        if (!json) {
+        if (!data) {
           WriteOut(response.text());
         }
         return true;
       });
-  if (!json && first.has_checkpoint()) {
+  if (!data && first.has_checkpoint()) {
     WriteOut("\n");
   }
   HEARTH_RETURN_IF_ERROR(status);
-  if (json) {
-    WriteOut(ToJson(options, first, text, end));
+  if (data) {
+    WriteOut(JsonAs(context.format, ToJson(options, first, text, end)));
   }
   return kExitOk;
 }

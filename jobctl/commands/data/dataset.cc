@@ -97,7 +97,8 @@ absl::StatusOr<int> Build(Context& context, Options& options) {
 absl::StatusOr<int> Decode(Context& context, const Options& options) {
   HEARTH_ASSIGN_OR_RETURN(const std::vector<dataset::DecodedPart> parts,
                           dataset::DecodeParts(options.path, options.decode_options));
-  WriteOut(context.format == OutputFormat::kJson ? dataset::ToJson(parts) : dataset::ToText(parts));
+  WriteOut(context.format.data() ? JsonAs(context.format, dataset::ToJson(parts))
+                                 : dataset::ToText(parts));
   return kExitOk;
 }
 
@@ -107,8 +108,8 @@ absl::StatusOr<int> Inspect(Context& context, const Options& options) {
   }
   HEARTH_ASSIGN_OR_RETURN(const dataset::Summary summary,
                           dataset::Inspect(options.path, options.scan));
-  WriteOut(context.format == OutputFormat::kJson ? dataset::ToJson(summary)
-                                                 : dataset::ToText(summary));
+  WriteOut(context.format.data() ? JsonAs(context.format, dataset::ToJson(summary))
+                                 : dataset::ToText(summary));
   return summary.problems.empty() ? kExitOk : kExitError;
 }
 

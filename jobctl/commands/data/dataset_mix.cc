@@ -119,7 +119,8 @@ absl::StatusOr<int> DatasetMix(Context& context, const DatasetMixOptions& option
       const dataset::MixReport report,
       dataset::MakeMixReport(sources, drawn.spec.data().sequence_length(), drawn.tokens));
   HEARTH_RETURN_IF_ERROR(facts::CompareTokenizers(drawn.spec, Env::Real()));
-  WriteOut(context.format == OutputFormat::kJson ? dataset::ToJson(report) : ToTable(report));
+  WriteOut(context.format.data() ? JsonAs(context.format, dataset::ToJson(report))
+                                 : ToTable(report));
   for (const std::string& warning : report.warnings) {
     WriteErr(absl::StrCat("warning: ", warning, "\n"));
   }

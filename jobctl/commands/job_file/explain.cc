@@ -129,7 +129,7 @@ absl::StatusOr<int> Run(Context& context, const std::string& path) {
   if (!path.empty() && facts == nullptr) {
     return Unknown(path);
   }
-  if (context.format != OutputFormat::kJson) {
+  if (!context.format.data()) {
     WriteOut(facts == nullptr ? Overview() : Explain(*facts));
     return kExitOk;
   }
@@ -142,7 +142,7 @@ absl::StatusOr<int> Run(Context& context, const std::string& path) {
       out.push_back(ToJson(row));
     }
   }
-  WriteOut(out.dump(2) + "\n");
+  WriteOut(context.format == OutputFormat::kYaml ? ToYaml(out) : out.dump(2) + "\n");
   return kExitOk;
 }
 

@@ -402,6 +402,10 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
 absl::Status CheckQuestions(const Options& options,
                             const std::vector<const CLI::Option*>& about_gpus) {
   const bool judged = (!options.gpu.empty() || options.smallest) && !options.largest;
+  if (!judged && options.format != "table") {
+    return absl::InvalidArgumentError(
+        "-o is for plans of GPUs: give --gpu NAME, all or here, or --smallest");
+  }
   if (options.on_coordinator && (!options.calibration.empty() || !(judged || options.accuracy))) {
     return absl::InvalidArgumentError(
         options.calibration.empty()

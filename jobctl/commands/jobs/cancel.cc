@@ -10,7 +10,7 @@ namespace hearth::jobctl {
 Action SetupCancel(CLI::App& app) {
   auto targets = std::make_shared<JobTargets>();
   auto now = std::make_shared<bool>(false);
-  AddJobs(app, targets->job_ids);
+  AddJobsToChange(app, targets->choice, Labelled::kOpen, "Cancel");
   AddRequestId(app, targets->request_id);
   app.add_flag("--now", *now, "Kill at once, without a checkpoint");
   return [targets, now](Context& context) {

@@ -15,19 +15,18 @@ namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::vector<std::string> job_ids;
+  JobChoice choice;
   v1::DeleteJobRequest request;
   bool yes = false;
 };
 
-absl::Status ConfirmDelete(const Options& options) {
-  const bool several = options.job_ids.size() > 1;
+absl::Status ConfirmDelete(const Options& options, const std::vector<std::string>& job_ids) {
+  const bool several = job_ids.size() > 1;
   const std::string what = absl::StrCat(
       several ? "their " : "its ",
       options.request.checkpoints() ? "history, log and all checkpoints" : "history and log");
-  return Confirm(
-      absl::StrCat("Delete job/", absl::StrJoin(options.job_ids, ", job/"), " with ", what, "?"),
-      absl::StrCat("delete removes the job", several ? "s, " : ", ", what));
+  return Confirm(absl::StrCat("Delete job/", absl::StrJoin(job_ids, ", job/"), " with ", what, "?"),
+                 absl::StrCat("delete removes job/", absl::StrJoin(job_ids, ", job/"), ", ", what));
 }
 
 // Says which checkpoint folders stay or are removed, as messages: they are not the command's data.
@@ -48,31 +47,39 @@ void SayFolders(const v1::DeleteJobResponse& response,
   }
 }
 
+absl::StatusOr<int> Delete(Context& context,
+                           const Options& options,
+                           const std::vector<std::string>& job_ids) {
+  if (!options.yes) {
+    HEARTH_RETURN_IF_ERROR(ConfirmDelete(options, job_ids));
+  }
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  return ForEach("job", job_ids, [&](const std::string& job_id) -> absl::Status {
+    v1::DeleteJobRequest request = options.request;
+    request.set_job_id(job_id);
+    HEARTH_ASSIGN_OR_RETURN(const v1::DeleteJobResponse response,
+                            client->Call<v1::DeleteJobResponse>(request));
+    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
+                                         absl::StrCat("job/", job_id), "deleted", response));
+    if (!context.quiet) {
+      SayFolders(response, job_id, request.checkpoints());
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 Action SetupDelete(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  AddJobs(app, options->job_ids);
+  AddJobChoice(app, options->choice, Labelled::kAtRest);
   app.add_flag_callback(
       "--checkpoints", [options] { options->request.set_checkpoints(true); },
       "Also remove checkpoint folders (default: they stay)");
   app.add_flag("-y,--yes", options->yes, "Do not ask");
-  return [options](Context& context) -> absl::StatusOr<int> {
-    if (!options->yes) {
-      HEARTH_RETURN_IF_ERROR(ConfirmDelete(*options));
-    }
-    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    return ForEachJob(options->job_ids, [&](const std::string& job_id) -> absl::Status {
-      v1::DeleteJobRequest& request = options->request;
-      request.set_job_id(job_id);
-      HEARTH_ASSIGN_OR_RETURN(const v1::DeleteJobResponse response,
-                              client->Call<v1::DeleteJobResponse>(request));
-      HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                           absl::StrCat("job/", job_id), "deleted", response));
-      if (!context.quiet) {
-        SayFolders(response, job_id, request.checkpoints());
-      }
-      return absl::OkStatus();
+  return [options](Context& context) {
+    return ForChosenJobs(context, options->choice, [&](const std::vector<std::string>& job_ids) {
+      return Delete(context, *options, job_ids);
     });
   };
 }

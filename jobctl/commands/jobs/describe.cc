@@ -354,13 +354,14 @@ absl::StatusOr<std::string> Describe(Context& context,
                       context.format == OutputFormat::kWide ? 0 : FitColumns());
 }
 
-absl::StatusOr<int> Run(Context& context, const std::vector<std::string>& job_ids) {
+// `list`: programs get the list of jobs, even if it has only one.
+absl::StatusOr<int> Run(Context& context, const std::vector<std::string>& job_ids, bool list) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   HEARTH_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, GetJobs(*client, job_ids));
   if (context.format.data() || context.format == OutputFormat::kName) {
     const std::vector<v1::Job> jobs(all.jobs().begin(), all.jobs().end());
-    HEARTH_RETURN_IF_ERROR(jobs.size() == 1 ? PrintJobs(context.format, jobs, jobs.front())
-                                            : PrintJobs(context.format, jobs, all));
+    HEARTH_RETURN_IF_ERROR(list ? PrintJobs(context.format, jobs, all)
+                                : PrintJobs(context.format, jobs, jobs.front()));
     return kExitOk;
   }
   HEARTH_ASSIGN_OR_RETURN(const v1::GetVersionResponse version,
@@ -378,9 +379,13 @@ absl::StatusOr<int> Run(Context& context, const std::vector<std::string>& job_id
 }  // namespace
 
 Action SetupDescribe(CLI::App& app) {
-  auto job_ids = std::make_shared<std::vector<std::string>>();
-  AddJobs(app, *job_ids);
-  return [job_ids](Context& context) { return Run(context, *job_ids); };
+  auto choice = std::make_shared<JobChoice>();
+  AddJobChoice(app, *choice, Labelled::kAll);
+  return [choice](Context& context) {
+    return ForChosenJobs(context, *choice, [&](const std::vector<std::string>& job_ids) {
+      return Run(context, job_ids, choice->several());
+    });
+  };
 }
 
 }  // namespace hearth::jobctl

@@ -6,7 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "common/base/status_macros.h"
 #include "jobctl/commands/command_row.h"
-#include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/commands/jobs/job_choice.h"
 
 namespace hearth::jobctl {
 namespace {
@@ -36,9 +36,13 @@ absl::StatusOr<int> Run(Context& context, const std::vector<std::string>& job_id
 }  // namespace
 
 Action SetupEvents(CLI::App& app) {
-  auto job_ids = std::make_shared<std::vector<std::string>>();
-  AddJobs(app, *job_ids);
-  return [job_ids](Context& context) { return Run(context, *job_ids); };
+  auto choice = std::make_shared<JobChoice>();
+  AddJobChoice(app, *choice, Labelled::kAll);
+  return [choice](Context& context) {
+    return ForChosenJobs(context, *choice, [&context](const std::vector<std::string>& job_ids) {
+      return Run(context, job_ids);
+    });
+  };
 }
 
 }  // namespace hearth::jobctl

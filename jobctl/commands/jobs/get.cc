@@ -16,25 +16,28 @@ namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::vector<std::string> job_ids;
+  JobChoice choice;
   bool spec = false;
   std::string columns;
 };
 
-absl::StatusOr<int> Run(Context& context, const Options& options) {
+absl::StatusOr<int> Run(Context& context,
+                        const Options& options,
+                        const std::vector<std::string>& job_ids) {
   HEARTH_ASSIGN_OR_RETURN(const std::vector<JobColumn> columns, ParseJobColumns(options.columns));
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  HEARTH_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, GetJobs(*client, options.job_ids));
+  HEARTH_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, GetJobs(*client, job_ids));
   const std::vector<v1::Job> jobs(all.jobs().begin(), all.jobs().end());
   const v1::Job& job = jobs.front();
   if (options.spec) {
     WriteOut(config::ToYaml(job.spec()));
     return kExitOk;
   }
-  if (PrintColumns(context.format, columns, jobs)) {
+  HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintColumns(context.format, columns, jobs));
+  if (printed) {
     return kExitOk;
   }
-  if (jobs.size() > 1) {
+  if (options.choice.several()) {
     HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, jobs, all));
     return kExitOk;
   }
@@ -53,18 +56,25 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupGet(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  AddJobs(app, options->job_ids);
+  AddJobChoice(app, options->choice, Labelled::kAll);
   app.add_flag("--spec", options->spec,
                "Print the job file with all defaults, in the form that submit takes (one job)");
   app.add_option(
       "--columns", options->columns,
       "Show these fields of jobs and job files, e.g. job_id,step,optimizer.lr,labels.team");
   return [options](Context& context) -> absl::StatusOr<int> {
-    if (options->spec && options->job_ids.size() > 1) {
+    if (options->spec && options->choice.several()) {
       WriteErr("error: --spec is for one job\n");
       return kExitUsage;
     }
-    return Run(context, *options);
+    if (options->spec && context.format.kind() != OutputFormat::kTable &&
+        context.format.kind() != OutputFormat::kYaml) {
+      WriteErr("error: --spec prints the job file, which is YAML; leave -o out\n");
+      return kExitUsage;
+    }
+    return ForChosenJobs(context, options->choice, [&](const std::vector<std::string>& job_ids) {
+      return Run(context, *options, job_ids);
+    });
   };
 }
 

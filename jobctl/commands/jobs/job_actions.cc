@@ -27,21 +27,4 @@ absl::StatusOr<v1::ListJobsResponse> GetJobs(Client& client,
   return all;
 }
 
-absl::StatusOr<int> ForEachJob(const std::vector<std::string>& job_ids,
-                               const std::function<absl::Status(const std::string&)>& change) {
-  int code = kExitOk;
-  for (const std::string& job_id : job_ids) {
-    const absl::Status changed = change(job_id);
-    if (changed.ok()) {
-      continue;
-    }
-    if (job_ids.size() == 1 || IsRefusedCaller(changed)) {
-      return changed;
-    }
-    WriteErr(absl::StrCat("error: job/", job_id, ": ", changed.message(), "\n"));
-    code = kExitError;
-  }
-  return code;
-}
-
 }  // namespace hearth::jobctl

@@ -15,16 +15,18 @@
 #include "hearth/v1/job.pb.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_context.h"
+#include "jobctl/commands/for_each.h"
+#include "jobctl/commands/jobs/job_choice.h"
 
 namespace hearth::jobctl {
 
 // The jobs that a command changes.
 struct JobTargets {
-  std::vector<std::string> job_ids;
+  JobChoice choice;
   std::string request_id;  // that of an earlier try, as SafeToRetry advises; "" = new ones
 };
 
-// The required argument JOB..., and --request-id for calls that have one.
+// The required argument JOB... of a command without -l, and --request-id for calls that have one.
 void AddJobs(CLI::App& app, std::vector<std::string>& job_ids);
 void AddRequestId(CLI::App& app, std::string& request_id);
 
@@ -46,30 +48,27 @@ absl::StatusOr<v1::Job> CallWithId(Client& client,
 absl::StatusOr<v1::ListJobsResponse> GetJobs(Client& client,
                                              const std::vector<std::string>& job_ids);
 
-// Calls `change` with each id, in order. With one id its error is the result. With several, each
-// error is told and the others go on; the result is then kExitError. A caller that the coordinator
-// refuses ends it at once.
-absl::StatusOr<int> ForEachJob(const std::vector<std::string>& job_ids,
-                               const std::function<absl::Status(const std::string&)>& change);
-
-// Sends `request` for each of the jobs and prints "job/ID" with `what`, which says what the call
-// did by the job that it returned.
+// Sends `request` for each of the chosen jobs and prints "job/ID" with `what`, which says what the
+// call did by the job that it returned.
 template <typename Request>
 absl::StatusOr<int> ChangeJobs(Context& context,
                                const JobTargets& targets,
                                Request request,
                                const std::function<std::string(const v1::Job&)>& what) {
-  if (targets.job_ids.size() > 1 && !targets.request_id.empty()) {
+  if (targets.choice.several() && !targets.request_id.empty()) {
     WriteErr("error: --request-id is for one job\n");
     return kExitUsage;
   }
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  return ForEachJob(targets.job_ids, [&](const std::string& job_id) {
+  const auto change = [&](const std::string& job_id) {
     request.set_job_id(job_id);
     const absl::StatusOr<v1::Job> job = CallWithId(*client, targets.request_id, request);
     return job.ok() ? PrintMutation(context.format, context.quiet, "job/" + job->job_id(),
                                     what(*job), *job)
                     : job.status();
+  };
+  return ForChosenJobs(context, targets.choice, [&](const std::vector<std::string>& job_ids) {
+    return ForEach("job", job_ids, change);
   });
 }
 

@@ -100,14 +100,15 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     return ShowLive(kRefresh, [&]() -> absl::StatusOr<std::string> {
       HEARTH_ASSIGN_OR_RETURN(const Found now, Find(*client, options));
       return columns.empty() ? RenderJobs(now.jobs, wide, {}, Clock::Real().Now(), FitColumns())
-                             : RenderColumns(columns, now.jobs, FitColumns());
+                             : RenderColumns(columns, now.jobs, wide ? 0 : FitColumns());
     });
   }
   if (found.more && !context.quiet && table) {
     WriteErr(absl::StrCat("showing the ", options.sort.empty() ? "newest " : "first ",
                           found.jobs.size(), "; --limit 0 shows all\n"));
   }
-  if (!PrintColumns(context.format, columns, found.jobs)) {
+  HEARTH_ASSIGN_OR_RETURN(const bool printed, PrintColumns(context.format, columns, found.jobs));
+  if (!printed) {
     v1::ListJobsResponse all;
     all.mutable_jobs()->Add(found.jobs.begin(), found.jobs.end());
     HEARTH_RETURN_IF_ERROR(PrintJobs(context.format, found.jobs, all));
@@ -119,6 +120,9 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupList(CLI::App& app) {
   auto options = std::make_shared<Options>();
+  app.footer(
+      "With -o wide, EPOCH is how often the job has been started, from 1, and RECIPE the number "
+      "formats\nthat it computes in, such as bf16 or fp8.");
   app.add_option("--filter", options->filter,
                  "Terms that must all hold, e.g. 'state=running name=x'");
   app.add_option("--state", options->states, "Only these states, e.g. running,queued")

@@ -24,7 +24,7 @@ namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::vector<std::string> job_ids;
+  JobChoice choice;
   bool follow = false;
   bool timestamps = false;
   int tail = 0;
@@ -95,10 +95,11 @@ class LogStream {
 std::map<std::string, absl::Status> FollowAll(Context& context,
                                               Client& client,
                                               const Options& options,
+                                              const std::vector<std::string>& job_ids,
                                               const LogFilter& filter) {
   OutageNotice notice([](const std::string& line) { WriteErr(absl::StrCat(line, "\n")); });
   std::map<std::string, absl::Status> ended;
-  for (const std::string& job_id : options.job_ids) {
+  for (const std::string& job_id : job_ids) {
     ended[job_id] = absl::OkStatus();
   }
   std::vector<std::thread> threads;
@@ -116,7 +117,9 @@ std::map<std::string, absl::Status> FollowAll(Context& context,
   return ended;
 }
 
-absl::StatusOr<int> Run(Context& context, const Options& options) {
+absl::StatusOr<int> Run(Context& context,
+                        const Options& options,
+                        const std::vector<std::string>& job_ids) {
   HEARTH_ASSIGN_OR_RETURN(
       const LogFilter filter,
       LogFilter::Make(options.since, options.grep, Clock::Real().Now(), options.epoch));
@@ -125,14 +128,14 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   std::map<std::string, absl::Status> ended;
   if (options.follow) {
     // Says at once that there is no such job, or no coordinator.
-    HEARTH_RETURN_IF_ERROR(GetJobs(*client, options.job_ids).status());
-    ended = FollowAll(context, *client, options, filter);
+    HEARTH_RETURN_IF_ERROR(GetJobs(*client, job_ids).status());
+    ended = FollowAll(context, *client, options, job_ids, filter);
     if (Interrupted()) {
-      SayDetached("logs -f", options.job_ids);
+      SayDetached("logs -f", job_ids);
       return kExitOk;
     }
   }
-  return ForEachJob(options.job_ids, [&](const std::string& job_id) {
+  return ForEach("job", job_ids, [&](const std::string& job_id) {
     if (options.follow) {
       return ended[job_id];
     }
@@ -191,10 +194,10 @@ std::string LogLineJson(const std::string& job_id, const v1::LogLine& line) {
 
 Action SetupLogs(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job_ids,
-                 "Job ids, or unambiguous beginnings of ids; the logs follow one another, with -f "
-                 "all are followed at once")
-      ->required();
+  AddJobChoice(app, options->choice, Labelled::kAll)
+      ->description(
+          "Job ids, or unambiguous beginnings of ids; the logs follow one another, with -f all are "
+          "followed at once");
   app.add_flag("-f,--follow", options->follow, "Continue with new lines until the jobs end");
   app.add_flag("--timestamps", options->timestamps, "Put the time before each line");
   app.add_option("--tail", options->tail, "Start with the last N lines of each job")
@@ -218,7 +221,11 @@ Action SetupLogs(CLI::App& app) {
         const absl::Status status = LogFilter::Make("", grep, Clock::Real().Now()).status();
         return std::string(absl::StripPrefix(status.message(), "--grep "));
       });
-  return [options](Context& context) { return Run(context, *options); };
+  return [options](Context& context) {
+    return ForChosenJobs(context, options->choice, [&](const std::vector<std::string>& job_ids) {
+      return Run(context, *options, job_ids);
+    });
+  };
 }
 
 }  // namespace hearth::jobctl

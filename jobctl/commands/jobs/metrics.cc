@@ -18,6 +18,7 @@
 #include "jobctl/client/interrupt.h"
 #include "jobctl/client/retry.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/jobs/job_choice.h"
 #include "jobctl/commands/jobs/tensorboard_export.h"
 #include "jobctl/views/metrics_plot.h"
 #include "jobctl/views/terminal.h"
@@ -28,7 +29,7 @@ namespace {
 using metrics::StepMetric;
 
 struct Options {
-  std::vector<std::string> job_ids;
+  JobChoice choice;
   std::string plot;  // names of metrics; empty = numbers
   std::string axis = "step";
   int smooth = 1;
@@ -94,7 +95,9 @@ std::vector<std::string> Cells(const std::vector<const StepMetric*>& columns,
 }
 
 // Streams CSV or JSON lines; collects rows for the table.
-absl::StatusOr<int> Run(Context& context, const Options& options) {
+absl::StatusOr<int> PrintNumbers(Context& context,
+                                 const Options& options,
+                                 const std::string& job_id) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   OnInterrupt([client] { client->CancelStreams(); });
   const bool csv = options.format == "csv";
@@ -106,7 +109,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     WriteOut(absl::StrJoin(Names(columns), ",") + "\n");
   }
   v1::StreamMetricsRequest request;
-  request.set_job_id(options.job_ids.front());
+  request.set_job_id(job_id);
   request.set_from_step(options.from_step);
   request.set_follow(options.follow);
   const auto once = [&](const std::function<void()>& progressed) {
@@ -130,7 +133,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   };
   if (options.follow) {  // says at once that there is no such job, or no coordinator
     v1::GetJobRequest get;
-    get.set_job_id(options.job_ids.front());
+    get.set_job_id(job_id);
     HEARTH_RETURN_IF_ERROR(client->Call<v1::Job>(get).status());
   }
   const absl::Status status = options.follow ? RetryStream(once) : once([] {});
@@ -139,7 +142,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     return status;
   }
   if (options.follow && Interrupted()) {
-    SayDetached("metrics -f", options.job_ids);
+    SayDetached("metrics -f", {job_id});
   }
   if (!csv && !json) {
     const int width = context.format == OutputFormat::kWide ? 0 : FitColumns();
@@ -178,12 +181,44 @@ absl::StatusOr<int> Plot(Context& context,
   return kExitOk;
 }
 
+int Usage(std::string_view text) {
+  WriteErr(absl::StrCat("error: ", std::string(text), "\n"));
+  return kExitUsage;
+}
+
+absl::StatusOr<int> Run(Context& context,
+                        const Options& options,
+                        const std::vector<std::string>& job_ids) {
+  if (options.format == "json" || options.format == "wide") {
+    context.format = *ParseOutputFormat(options.format);
+  }
+  if (!options.tensorboard.empty()) {
+    if (options.follow && job_ids.size() > 1) {
+      return Usage("--tensorboard takes one job with --follow");
+    }
+    return WriteTensorBoard(context, job_ids, options.tensorboard, options.follow);
+  }
+  if (options.plot.empty()) {
+    return job_ids.size() == 1 ? PrintNumbers(context, options, job_ids.front())
+                               : Usage("several jobs need --plot or --tensorboard");
+  }
+  if (options.follow || options.format == "csv" || context.format != OutputFormat::kTable) {
+    return Usage("--plot cannot be combined with --follow or --output");
+  }
+  const auto rows = ParsePlotMetrics(options.plot);
+  if (!rows.ok()) {
+    return Usage({rows.status().message().data(), rows.status().message().size()});
+  }
+  return Plot(context, job_ids,
+              {*rows, options.from_step, FindPlotAxis(options.axis), options.smooth});
+}
+
 }  // namespace
 
 Action SetupMetrics(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("job", options->job_ids, "Job id; several with --plot and --tensorboard")
-      ->required();
+  AddJobChoice(app, options->choice, Labelled::kAll)
+      ->description("Job id; several with --plot and --tensorboard");
   CLI::Option* const plot = app.add_option(
       "--plot", options->plot, "Draw these, e.g. loss,tok_s; several jobs share a plot");
   app.add_option("--x", options->axis,
@@ -201,41 +236,19 @@ Action SetupMetrics(CLI::App& app) {
           ->capture_default_str();
   app.add_flag("-f,--follow", options->follow,
                "Continue with new steps until the job ends (csv, json, --tensorboard)");
-  CLI::Option* const output = app.add_option("-o,--output", options->format, "table, csv, json")
-                                  ->check(CLI::IsMember({"table", "csv", "json"}));
+  CLI::Option* const output =
+      app.add_option("-o,--output", options->format, "table, wide, csv, json")
+          ->check(CLI::IsMember({"table", "wide", "csv", "json"}));
   app.add_option("--tensorboard", options->tensorboard,
                  "Write TensorBoard's event files to DIR/JOB, with the job file for HPARAMS")
       ->type_name("DIR")
       ->excludes(plot)
       ->excludes(from)
       ->excludes(output);
-  return [options](Context& context) -> absl::StatusOr<int> {
-    const auto usage = [](std::string_view text) {
-      WriteErr(absl::StrCat("error: ", std::string(text), "\n"));
-      return kExitUsage;
-    };
-    if (options->format == "json") {
-      context.format = OutputFormat::kJson;
-    }
-    if (!options->tensorboard.empty()) {
-      if (options->follow && options->job_ids.size() > 1) {
-        return usage("--tensorboard takes one job with --follow");
-      }
-      return WriteTensorBoard(context, options->job_ids, options->tensorboard, options->follow);
-    }
-    if (options->plot.empty()) {
-      return options->job_ids.size() == 1 ? Run(context, *options)
-                                          : usage("several jobs need --plot or --tensorboard");
-    }
-    if (options->follow || options->format == "csv" || context.format != OutputFormat::kTable) {
-      return usage("--plot cannot be combined with --follow or --output");
-    }
-    const auto rows = ParsePlotMetrics(options->plot);
-    if (!rows.ok()) {
-      return usage({rows.status().message().data(), rows.status().message().size()});
-    }
-    return Plot(context, options->job_ids,
-                {*rows, options->from_step, FindPlotAxis(options->axis), options->smooth});
+  return [options](Context& context) {
+    return ForChosenJobs(context, options->choice, [&](const std::vector<std::string>& job_ids) {
+      return Run(context, *options, job_ids);
+    });
   };
 }
 

@@ -19,8 +19,9 @@ struct Options {
 
 absl::StatusOr<int> Run(Context& context, const Options& options) {
   JobTargets targets;
-  targets.job_ids = {options.job};
-  targets.job_ids.insert(targets.job_ids.end(), options.others.begin(), options.others.end());
+  std::vector<std::string>& job_ids = targets.choice.job_ids;
+  job_ids = {options.job};
+  job_ids.insert(job_ids.end(), options.others.begin(), options.others.end());
   targets.request_id = options.request_id;
   v1::AddNoteRequest request;
   request.set_text(absl::StrJoin(options.words, " "));

@@ -9,7 +9,7 @@ namespace hearth::jobctl {
 
 Action SetupPause(CLI::App& app) {
   auto targets = std::make_shared<JobTargets>();
-  AddJobs(app, targets->job_ids);
+  AddJobsToChange(app, targets->choice, Labelled::kUnderWay, "Pause");
   AddRequestId(app, targets->request_id);
   return [targets](Context& context) {
     return ChangeJobs(context, *targets, v1::PauseJobRequest(), [](const v1::Job& job) {

@@ -8,13 +8,13 @@
 #include "common/base/status_macros.h"
 #include "common/time/clock.h"
 #include "jobctl/commands/command_row.h"
-#include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/commands/jobs/job_choice.h"
 
 namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::vector<std::string> job_ids;
+  JobChoice choice;
   std::string format;
 };
 
@@ -34,10 +34,12 @@ absl::StatusOr<ReportFacts> Ask(Client& client, const std::string& job_id) {
   return facts;
 }
 
-absl::StatusOr<int> Run(Context& context, const Options& options) {
+absl::StatusOr<int> Run(Context& context,
+                        const Options& options,
+                        const std::vector<std::string>& job_ids) {
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
   std::vector<Report> reports;
-  for (const std::string& job_id : options.job_ids) {
+  for (const std::string& job_id : job_ids) {
     HEARTH_ASSIGN_OR_RETURN(ReportFacts facts, Ask(*client, job_id));
     facts.prices = context.prices;
     facts.temperature_limit = context.temperature_limit;
@@ -45,9 +47,11 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
     reports.push_back(BuildReport(facts));
   }
   const absl::Span<const Report> all = reports;
-  WriteOut(options.format == "json"   ? RenderJson(all)
-           : options.format == "html" ? RenderHtml(all)
-                                      : RenderMarkdown(all));
+  if (options.format == "json") {
+    WriteOut(options.choice.several() ? RenderJson(all) : RenderJson(reports.front()));
+  } else {
+    WriteOut(options.format == "html" ? RenderHtml(all) : RenderMarkdown(all));
+  }
   return kExitOk;
 }
 
@@ -55,17 +59,16 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupReport(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  AddJobs(app, options->job_ids);
+  AddJobChoice(app, options->choice, Labelled::kAll);
   app.add_option("-o,--output", options->format, "md (default), html, json")
       ->check(CLI::IsMember({"md", "html", "json"}));
-  return [options](Context& context) -> absl::StatusOr<int> {
+  return [options](Context& context) {
     if (context.format == OutputFormat::kJson) {  // given before the command
       options->format = "json";
-    } else if (context.format != OutputFormat::kTable) {
-      WriteErr("error: report: --output is md, html or json\n");
-      return kExitUsage;
     }
-    return Run(context, *options);
+    return ForChosenJobs(context, options->choice, [&](const std::vector<std::string>& job_ids) {
+      return Run(context, *options, job_ids);
+    });
   };
 }
 

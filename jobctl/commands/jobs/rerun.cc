@@ -16,7 +16,7 @@ namespace hearth::jobctl {
 namespace {
 
 struct Options {
-  std::vector<std::string> job_ids;
+  JobChoice choice;
   StartOptions start;
   std::vector<std::string> assignments;
   std::string job_id;
@@ -46,13 +46,16 @@ absl::Status RunAgain(Context& context,
 }
 
 absl::StatusOr<int> Run(Context& context, const Options& options) {
-  if (options.job_ids.size() > 1 && !(options.job_id.empty() && options.request_id.empty())) {
+  if (options.choice.several() && !(options.job_id.empty() && options.request_id.empty())) {
     WriteErr("error: --job-id and --request-id are for one job\n");
     return kExitUsage;
   }
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  return ForEachJob(options.job_ids, [&](const std::string& job_id) {
+  const auto run_again = [&](const std::string& job_id) {
     return RunAgain(context, *client, options, job_id);
+  };
+  return ForChosenJobs(context, options.choice, [&](const std::vector<std::string>& job_ids) {
+    return ForEach("job", job_ids, run_again);
   });
 }
 
@@ -60,7 +63,7 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
 
 Action SetupRerun(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  AddJobs(app, options->job_ids);
+  AddJobsToChange(app, options->choice, Labelled::kAll, "Submit again");
   app.add_option("--set", options->assignments,
                  "Override a field: path=value, repeatable; null restores the default")
       ->allow_extra_args(false);

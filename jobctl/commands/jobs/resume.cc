@@ -27,7 +27,7 @@ std::string ResumedText(const v1::Job& job) {
 Action SetupResume(CLI::App& app) {
   auto targets = std::make_shared<JobTargets>();
   auto request = std::make_shared<v1::ResumeJobRequest>();
-  AddJobs(app, targets->job_ids);
+  AddJobsToChange(app, targets->choice, Labelled::kPaused, "Resume");
   AddRequestId(app, targets->request_id);
   app.add_option_function<std::string>(
          "--set", [request](const std::string& assignment) { request->add_overrides(assignment); },

@@ -104,6 +104,11 @@ absl::StatusOr<int> Run(Context& context, const Options& options) {
   HEARTH_RETURN_IF_ERROR(TakeStart(options.start, spec));
   // Before a client is made: this works without a coordinator.
   if (options.dry_run == "client") {
+    if (context.format.kind() != OutputFormat::kTable &&
+        context.format.kind() != OutputFormat::kYaml) {
+      WriteErr("error: --dry-run client prints the job file, which is YAML; leave -o out\n");
+      return kExitUsage;
+    }
     return DryRunClient(std::move(spec));
   }
   HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());

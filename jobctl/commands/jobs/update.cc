@@ -45,7 +45,7 @@ Action SetupUpdate(CLI::App& app) {
       (*options->request.mutable_labels())[key] = value;
     }
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    return ForEachJob(options->job_ids, [&](const std::string& job_id) -> absl::Status {
+    return ForEach("job", options->job_ids, [&](const std::string& job_id) -> absl::Status {
       options->request.set_job_id(job_id);
       HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->Call<v1::Job>(options->request));
       return PrintMutation(context.format, context.quiet, absl::StrCat("job/", job.job_id()),

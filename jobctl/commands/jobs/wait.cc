@@ -10,7 +10,7 @@
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/jobs/await_jobs.h"
-#include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/commands/jobs/job_choice.h"
 #include "jobctl/views/output.h"
 #include "jobctl/views/progress.h"
 
@@ -38,7 +38,7 @@ class EndsView : public JobsView {
 };
 
 struct Options {
-  std::vector<std::string> job_ids;
+  JobChoice choice;
   std::string timeout;
 };
 
@@ -70,12 +70,14 @@ Action SetupWait(CLI::App& app) {
   app.footer(
       "Exit codes: 0 succeeded or paused, 100 failed, 101 timed out, 102 not found, 103 "
       "cancelled.\nWith several jobs the worst counts: 102 at once, else 100, 101, 103, 0.");
-  AddJobs(app, options->job_ids);
+  AddJobChoice(app, options->choice, Labelled::kAll);
   app.add_option("--timeout", options->timeout, "Give up after this time, e.g. 10m");
   return [options](Context& context) -> absl::StatusOr<int> {
     HEARTH_ASSIGN_OR_RETURN(const absl::Duration timeout,
                             ParseTimeout(options->timeout, "--timeout"));
-    return WaitForJobs(context, options->job_ids, timeout);
+    return ForChosenJobs(context, options->choice, [&](const std::vector<std::string>& job_ids) {
+      return WaitForJobs(context, job_ids, timeout);
+    });
   };
 }
 

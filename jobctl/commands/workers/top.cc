@@ -119,12 +119,9 @@ std::string FitScreen(const std::string& text, int columns, int rows) {
 
 Action SetupTop(CLI::App& app) {
   auto once = std::make_shared<bool>(false);
+  app.footer("It prints a table only; jobctl workers -o json has what it shows, for programs.");
   app.add_flag("--once", *once, "Print the table once (as when piped)");
   return [once](Context& context) -> absl::StatusOr<int> {
-    if (context.format != OutputFormat::kTable) {
-      WriteErr("error: top prints a table only; jobctl workers -o json has what it shows\n");
-      return kExitUsage;
-    }
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
     HEARTH_ASSIGN_OR_RETURN(const Facts facts, Ask(*client));
     if (*once || !IsTerminal()) {

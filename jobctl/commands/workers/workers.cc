@@ -7,51 +7,60 @@
 #include "common/base/status_macros.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/commands/for_each.h"
 
 namespace hearth::jobctl {
 namespace {
 
 // The call about one worker whose request is a `Request`.
-template <typename Request>
-absl::StatusOr<v1::Worker> CallWorker(Client& client, const std::string& worker_id) {
+template <typename Request, typename Response = v1::Worker>
+absl::StatusOr<Response> CallWorker(Client& client, const std::string& worker_id) {
   Request request;
   request.set_worker_id(worker_id);
-  return client.Call<v1::Worker>(request);
+  return client.Call<Response>(request);
 }
 
-// cordon, uncordon and drain differ in the call and the word.
-template <typename Request>
+// cordon, uncordon, drain and forget differ in the call and the word.
+template <typename Request, typename Response = v1::Worker>
 Action SetupWorkerVerb(CLI::App& app, const char* verbed) {
-  auto worker_id = std::make_shared<std::string>();
-  app.add_option("worker", *worker_id, "Worker name")->required();
-  return [worker_id, verbed](Context& context) -> absl::StatusOr<int> {
+  auto worker_ids = std::make_shared<std::vector<std::string>>();
+  app.add_option("worker", *worker_ids, "Names of workers")->required();
+  return [worker_ids, verbed](Context& context) -> absl::StatusOr<int> {
     HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    HEARTH_ASSIGN_OR_RETURN(const v1::Worker worker, CallWorker<Request>(*client, *worker_id));
-    HEARTH_RETURN_IF_ERROR(PrintMutation(context.format, context.quiet,
-                                         absl::StrCat("worker/", worker.worker_id()), verbed,
-                                         worker));
-    return kExitOk;
+    return ForEach("worker", *worker_ids, [&](const std::string& worker_id) -> absl::Status {
+      HEARTH_ASSIGN_OR_RETURN(const Response response,
+                              (CallWorker<Request, Response>(*client, worker_id)));
+      return PrintMutation(context.format, context.quiet, absl::StrCat("worker/", worker_id),
+                           verbed, response);
+    });
   };
 }
 
-absl::StatusOr<int> List(Context& context, const std::string& worker_id) {
-  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-  if (!worker_id.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(const v1::Worker worker,
-                            CallWorker<v1::GetWorkerRequest>(*client, worker_id));
-    HEARTH_RETURN_IF_ERROR(PrintWorkers(context.format, {worker}, worker));
-    return kExitOk;
-  }
-  v1::ListWorkersResponse all;
+absl::Status ListAll(Client& client, v1::ListWorkersResponse& all) {
   v1::ListWorkersRequest request;
   do {
-    HEARTH_ASSIGN_OR_RETURN(v1::ListWorkersResponse page,
-                            client->Call<v1::ListWorkersResponse>(request));
+    HEARTH_ASSIGN_OR_RETURN(const v1::ListWorkersResponse page,
+                            client.Call<v1::ListWorkersResponse>(request));
     request.set_page_token(page.next_page_token());
-    for (v1::Worker& worker : *page.mutable_workers()) {
-      *all.add_workers() = std::move(worker);
-    }
+    all.mutable_workers()->MergeFrom(page.workers());
   } while (!request.page_token().empty());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> List(Context& context, const std::vector<std::string>& worker_ids) {
+  HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
+  v1::ListWorkersResponse all;
+  for (const std::string& worker_id : worker_ids) {
+    HEARTH_ASSIGN_OR_RETURN(*all.add_workers(),
+                            CallWorker<v1::GetWorkerRequest>(*client, worker_id));
+  }
+  if (worker_ids.size() == 1) {
+    HEARTH_RETURN_IF_ERROR(PrintWorkers(context.format, {all.workers(0)}, all.workers(0)));
+    return kExitOk;
+  }
+  if (worker_ids.empty()) {
+    HEARTH_RETURN_IF_ERROR(ListAll(*client, all));
+  }
   HEARTH_RETURN_IF_ERROR(
       PrintWorkers(context.format, {all.workers().begin(), all.workers().end()}, all));
   return kExitOk;
@@ -113,9 +122,9 @@ Action SetupDeclareLost(CLI::App& app) {
 }
 
 Action SetupWorkers(CLI::App& app) {
-  auto worker_id = std::make_shared<std::string>();
-  app.add_option("worker", *worker_id, "Worker name (default: all)");
-  return [worker_id](Context& context) { return List(context, *worker_id); };
+  auto worker_ids = std::make_shared<std::vector<std::string>>();
+  app.add_option("worker", *worker_ids, "Names of workers (default: all)");
+  return [worker_ids](Context& context) { return List(context, *worker_ids); };
 }
 
 Action SetupCordon(CLI::App& app) {
@@ -131,18 +140,7 @@ Action SetupDrain(CLI::App& app) {
 }
 
 Action SetupForget(CLI::App& app) {
-  auto worker_id = std::make_shared<std::string>();
-  app.add_option("worker", *worker_id, "Worker name")->required();
-  return [worker_id](Context& context) -> absl::StatusOr<int> {
-    HEARTH_ASSIGN_OR_RETURN(Client * client, context.client());
-    v1::DeleteWorkerRequest request;
-    request.set_worker_id(*worker_id);
-    HEARTH_ASSIGN_OR_RETURN(const v1::DeleteWorkerResponse response,
-                            client->Call<v1::DeleteWorkerResponse>(request));
-    HEARTH_RETURN_IF_ERROR(PrintMutation(
-        context.format, context.quiet, absl::StrCat("worker/", *worker_id), "forgotten", response));
-    return kExitOk;
-  };
+  return SetupWorkerVerb<v1::DeleteWorkerRequest, v1::DeleteWorkerResponse>(app, "forgotten");
 }
 
 }  // namespace hearth::jobctl
