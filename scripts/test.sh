@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 # Several checkouts share what ccache holds.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
-step() { printf '\n== %s\n' "$1"; }
+step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
 # A gRPC file takes up to 1.5 GiB to compile.
 memory_gib=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
@@ -22,8 +22,11 @@ step "Packages"
 scripts/deps.sh --tests
 
 step "Configure and build (preset dev, $jobs jobs)"
+# A tree that has no build yet gets precompiled headers, which save a quarter of the time; one that has a build keeps its choice.
+pch=()
+[ -e build/dev/CMakeCache.txt ] || pch=(-DHEARTH_PCH=ON)
 # No test here needs a GPU; compiling for one architecture shows whether the CUDA backend compiles.
-cmake --preset dev -DHEARTH_CUDA=AUTO -DHEARTH_CUDA_ARCHS="${HEARTH_CUDA_ARCHS:-120a-real}"
+cmake --preset dev -DHEARTH_CUDA=AUTO -DHEARTH_CUDA_ARCHS="${HEARTH_CUDA_ARCHS:-120a-real}" "${pch[@]}"
 cmake --build --preset dev -j "$jobs"
 
 step "Without CUDA: configure, build the kernels"
@@ -50,3 +53,4 @@ if ! ctest --preset dev -LE gpu -j "$jobs" --output-on-failure; then
 fi
 
 [ ${#failed[@]} -eq 0 ] || { echo "FAILED: ${failed[*]}"; exit 1; }
+printf "\neverything passed, %d s\n" "$SECONDS"

@@ -137,14 +137,16 @@ class Checker:
         return [path for path in files if not (self.use_memory and self.memory.known(path, self.flags(path)))]
 
     def flags(self, path: str) -> List[str]:
-        """The compiler's arguments for `path` without the names of the input and the output."""
+        """The compiler's arguments for `path` without the names of the input, the output and GCC's precompiled header."""
         words = shlex.split(self.commands[path]["command"])
         kept, skip = [], False
         for word in words[1:]:
             if skip:
                 skip = False
-            elif word in ("-o", "-c"):
+            elif word in ("-o", "-c", "-include"):
                 skip = True
+            elif word == "-Winvalid-pch":
+                continue
             else:
                 kept.append(word)
         return kept
