@@ -1,11 +1,10 @@
 # Precompiled headers: the standard library, Abseil, the generated messages and gRPC, which most files read, are a third to half of the time
-# that it takes to compile one. On in the preset that users build, and where scripts/test.sh builds everything. Off where we develop, so
-# that a file that forgets an #include is found.
+# that it takes to compile one. On in the preset that users build. Off where we develop, so that a file that forgets an #include is found,
+# and so that clang-tidy reads what the compiler reads.
 #   hearth_precompiled(target KIND)  with KIND one of
 #     messages         standard library, Abseil, the messages of proto/
 #     openmp_messages  the same for files compiled with -fopenmp: GCC takes a precompiled header only with the options it was made with
 #     services         and gRPC with the service stubs
-#   hearth_precompiled_tests()  gives each unit test that reads messages the first of these, with GoogleTest; after all targets exist
 # Only headers of other projects and generated ones: an edit of ours makes none of them stale.
 option(HEARTH_PCH "Precompiled headers" OFF)
 
@@ -25,20 +24,14 @@ set(HEARTH_MESSAGES_HEADERS
 set(HEARTH_SERVICES_HEADERS ${HEARTH_MESSAGES_HEADERS}
   <grpcpp/grpcpp.h> <hearth/v1/job.grpc.pb.h> <hearth/v1/worker.grpc.pb.h> <hearth/v1/agent.grpc.pb.h>)
 
-# hearth_precompiled_kind(kind [PROGRAM] LIBS ... HEADERS ...)
-#   PROGRAM: for the files of programs, which are compiled with -fPIE where those of libraries are compiled with -fPIC.
+# hearth_precompiled_kind(kind LIBS ... HEADERS ...)
 function(hearth_precompiled_kind kind)
-  cmake_parse_arguments(A "PROGRAM" "" "LIBS;HEADERS" ${ARGN})
+  cmake_parse_arguments(A "" "" "LIBS;HEADERS" ${ARGN})
   set(source ${CMAKE_BINARY_DIR}/pch/${kind}.cc)
   if(NOT EXISTS ${source})
-    file(WRITE ${source} "int main() {}\n")
+    file(WRITE ${source} "namespace { [[maybe_unused]] int nothing; }\n")
   endif()
-  if(A_PROGRAM)
-    add_executable(hearth_pch_${kind} ${source})
-    set_target_properties(hearth_pch_${kind} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/pch)
-  else()
-    add_library(hearth_pch_${kind} OBJECT ${source})
-  endif()
+  add_library(hearth_pch_${kind} OBJECT ${source})
   target_link_libraries(hearth_pch_${kind} PRIVATE ${A_LIBS})
   target_precompile_headers(hearth_pch_${kind} PRIVATE ${A_HEADERS})
 endfunction()
@@ -56,37 +49,4 @@ function(hearth_precompiled target kind)
   if(HEARTH_PCH)
     target_precompile_headers(${target} REUSE_FROM hearth_pch_${kind})
   endif()
-endfunction()
-
-# hearth_linked(out target): every target that `target` links, also through others; `out` grows.
-function(hearth_linked out target)
-  set(found ${${out}})
-  get_target_property(direct ${target} INTERFACE_LINK_LIBRARIES)
-  get_target_property(private ${target} LINK_LIBRARIES)
-  foreach(library ${direct} ${private})
-    if(TARGET ${library} AND NOT library IN_LIST found)
-      list(APPEND found ${library})
-      hearth_linked(found ${library})
-    endif()
-  endforeach()
-  set(${out} ${found} PARENT_SCOPE)
-endfunction()
-
-function(hearth_precompiled_tests)
-  get_property(tests GLOBAL PROPERTY HEARTH_UNIT_TESTS)
-  if(NOT HEARTH_PCH OR NOT tests)
-    return()
-  endif()
-  set(headers <gtest/gtest.h> <gmock/gmock.h> ${HEARTH_MESSAGES_HEADERS})
-  hearth_precompiled_kind(tests PROGRAM LIBS hearth_proto GTest::gtest GTest::gmock HEADERS ${headers})
-  hearth_precompiled_kind(openmp_tests PROGRAM LIBS hearth_proto GTest::gtest GTest::gmock OpenMP::OpenMP_CXX HEADERS ${headers})
-  foreach(test ${tests})
-    set(linked)
-    hearth_linked(linked ${test})
-    if("OpenMP::OpenMP_CXX" IN_LIST linked AND "hearth_proto" IN_LIST linked)
-      hearth_precompiled(${test} openmp_tests)
-    elseif("hearth_proto" IN_LIST linked)
-      hearth_precompiled(${test} tests)
-    endif()
-  endforeach()
 endfunction()

@@ -22,11 +22,8 @@ step "Packages"
 scripts/deps.sh --tests
 
 step "Configure and build (preset dev, $jobs jobs)"
-# A tree that has no build yet gets precompiled headers, which save a quarter of the time; one that has a build keeps its choice.
-pch=()
-[ -e build/dev/CMakeCache.txt ] || pch=(-DHEARTH_PCH=ON)
 # No test here needs a GPU; compiling for one architecture shows whether the CUDA backend compiles.
-cmake --preset dev -DHEARTH_CUDA=AUTO -DHEARTH_CUDA_ARCHS="${HEARTH_CUDA_ARCHS:-120a-real}" "${pch[@]}"
+cmake --preset dev -DHEARTH_CUDA=AUTO -DHEARTH_CUDA_ARCHS="${HEARTH_CUDA_ARCHS:-120a-real}"
 cmake --build --preset dev -j "$jobs"
 
 step "Without CUDA: configure, build the kernels"
