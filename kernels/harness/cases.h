@@ -33,7 +33,8 @@
   ROW(sample_tokens, SampleTokens)              \
   ROW(newton_schulz, NewtonSchulz)              \
   ROW(muon, Muon)                               \
-  ROW(moving_average, MovingAverage)
+  ROW(moving_average, MovingAverage)           \
+  ROW(gradient_parts, GradientParts)
 // clang-format on
 
 namespace hearth::kernels::harness {
