@@ -38,9 +38,10 @@ class Collective {
   virtual absl::Status Broadcast(absl::Span<uint8_t> data, int root) = 0;
   virtual absl::Status Barrier() = 0;
 
-  // ---- Tensors, in place and beside the ops. Done on return on the CPU; on a GPU done when
-  // exec.stream gets there, and they may be recorded into a graph (once the same call has run
-  // outside of one). Contiguous; sums in the tensor's own type: kF32, kF64, on a GPU also kBF16.
+  // ---- Tensors, in place but for AllToAll, and beside the ops. Done on return on the CPU; on a
+  // GPU done when exec.stream gets there, and they may be recorded into a graph (once the same call
+  // has run outside of one). Contiguous; sums in the tensor's own type: kF32, kF64, on a GPU also
+  // kBF16.
   virtual absl::Status AllReduceSum(const kernels::Exec& exec, const kernels::TensorView& data) = 0;
   // kI32.
   virtual absl::Status AllReduceMax(const kernels::Exec& exec, const kernels::TensorView& data) = 0;
@@ -50,6 +51,11 @@ class Collective {
                                         const kernels::TensorView& data) = 0;
   // `data` is world_size() equal pieces (any type); every rank's piece rank() goes to all.
   virtual absl::Status AllGather(const kernels::Exec& exec, const kernels::TensorView& data) = 0;
+  // Both are world_size() equal pieces of one type (any) and do not overlap. Piece p of `send` goes
+  // to rank p, where it becomes the piece of `receive` with this rank's number.
+  virtual absl::Status AllToAll(const kernels::Exec& exec,
+                                const kernels::TensorView& send,
+                                const kernels::TensorView& receive) = 0;
   // Tensor operations between the two may be launched as one: none is done before GroupEnd. Not
   // nested.
   virtual absl::Status GroupBegin() = 0;

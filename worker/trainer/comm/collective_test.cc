@@ -134,6 +134,22 @@ TEST_P(CollectiveTest, Tensors_SumsPiecesAndGroups) {
       EXPECT_EQ(bytes[static_cast<size_t>(i)], i);
     }
 
+    // Piece p of rank r, 7 bytes of 16 r + p, goes to rank p.
+    const int64_t length = 7;
+    std::vector<uint8_t> sent(static_cast<size_t>(W * length));
+    std::vector<uint8_t> received(sent.size(), 0xFF);
+    for (int64_t i = 0; i < W * length; ++i) {
+      sent[static_cast<size_t>(i)] = static_cast<uint8_t>(16 * r + i / length);
+    }
+    const std::vector<uint8_t> before = sent;
+    ASSERT_TRUE(comm.AllToAll(exec, kernels::View(sent.data(), {W, length}),
+                              kernels::View(received.data(), {W, length}))
+                    .ok());
+    for (int64_t i = 0; i < W * length; ++i) {
+      ASSERT_EQ(received[static_cast<size_t>(i)], 16 * (i / length) + r);
+    }
+    EXPECT_EQ(sent, before);
+
     std::vector<double> sums = {0.5, static_cast<double>(r)};
     std::vector<int32_t> control = {0, r, -r, 0};
     ASSERT_TRUE(comm.GroupBegin().ok());
@@ -154,6 +170,11 @@ TEST_P(CollectiveTest, WrongTensors_AreRefusedAndHarmNothing) {
     const kernels::TensorView uneven = kernels::View(data.data(), {W + 1});
     EXPECT_TRUE(absl::IsInvalidArgument(comm.ReduceScatterSum(exec, uneven)));
     EXPECT_TRUE(absl::IsInvalidArgument(comm.AllGather(exec, uneven)));
+    std::vector<float> other(static_cast<size_t>(2 * W));
+    const kernels::TensorView even = kernels::View(data.data(), {W});
+    EXPECT_TRUE(absl::IsInvalidArgument(comm.AllToAll(exec, uneven, uneven)));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(comm.AllToAll(exec, even, kernels::View(other.data(), {2 * W}))));
     EXPECT_TRUE(absl::IsInvalidArgument(comm.AllReduceMax(exec, uneven)));
     const kernels::TensorView bf16(data.data(), kernels::DType::kBF16, {W});
     EXPECT_TRUE(absl::IsInvalidArgument(comm.AllReduceSum(exec, bf16)));
@@ -192,6 +213,7 @@ INSTANTIATE_TEST_SUITE_P(Transports,
                          CollectiveTest,
                          ::testing::Values(std::pair("gloo", 2),
                                            std::pair("gloo", 3),
+                                           std::pair("gloo", 4),
                                            std::pair("threads", 2),
                                            std::pair("threads", 3)),
                          [](const auto& tested) {
@@ -210,6 +232,9 @@ TEST(SoloCollective, Operations_AreTheIdentity) {
   EXPECT_TRUE(comm->AllGather(kernels::Exec(), view).ok());
   EXPECT_EQ(data[0], 3.0f);
   EXPECT_TRUE(absl::IsInvalidArgument(comm->AllReduceMax(kernels::Exec(), view)));
+  float received = 0;
+  EXPECT_TRUE(comm->AllToAll(kernels::Exec(), view, kernels::View(&received, {1})).ok());
+  EXPECT_EQ(received, 3.0f);
 }
 
 TEST(GlooCollective, PeerMissing_DeadlineNamesIt) {

@@ -46,4 +46,17 @@ absl::Status CpuCollective::AllGather(const kernels::Exec& exec, const kernels::
   return AllGatherBytes(absl::Span<uint8_t>(data.as<uint8_t>(), data.bytes()));
 }
 
+absl::Status CpuCollective::AllToAll(const kernels::Exec& exec,
+                                     const kernels::TensorView& send,
+                                     const kernels::TensorView& receive) {
+  constexpr char kOp[] = "all-to-all";
+  HEARTH_RETURN_IF_ERROR(kernels::RequireCpu(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireExchange(send, receive, world_size(), kOp));
+  if (send.numel() == 0) {
+    return absl::OkStatus();
+  }
+  return AllToAllBytes(absl::Span<uint8_t>(send.as<uint8_t>(), send.bytes()),
+                       absl::Span<uint8_t>(receive.as<uint8_t>(), receive.bytes()));
+}
+
 }  // namespace hearth::trainer

@@ -16,12 +16,17 @@ class CpuCollective : public Collective {
   absl::Status AllReduceMax(const kernels::Exec& exec, const kernels::TensorView& data) final;
   absl::Status ReduceScatterSum(const kernels::Exec& exec, const kernels::TensorView& data) final;
   absl::Status AllGather(const kernels::Exec& exec, const kernels::TensorView& data) final;
+  absl::Status AllToAll(const kernels::Exec& exec,
+                        const kernels::TensorView& send,
+                        const kernels::TensorView& receive) final;
   absl::Status GroupBegin() final { return absl::OkStatus(); }
   absl::Status GroupEnd() final { return absl::OkStatus(); }
 
  protected:
   // data: world_size() pieces of equal size, in place; not empty.
   virtual absl::Status AllGatherBytes(absl::Span<uint8_t> data) = 0;
+  // The same of both, which do not overlap.
+  virtual absl::Status AllToAllBytes(absl::Span<uint8_t> send, absl::Span<uint8_t> receive) = 0;
 };
 
 }  // namespace hearth::trainer

@@ -50,4 +50,18 @@ absl::Status RequirePieces(const kernels::TensorView& data, int world_size, cons
                                                  " does not divide into ", world_size, " pieces"));
 }
 
+absl::Status RequireExchange(const kernels::TensorView& send,
+                             const kernels::TensorView& receive,
+                             int world_size,
+                             const char* op) {
+  HEARTH_RETURN_IF_ERROR(RequirePieces(send, world_size, op));
+  HEARTH_RETURN_IF_ERROR(RequirePieces(receive, world_size, op));
+  if (send.dtype == receive.dtype && send.numel() == receive.numel()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(op, ": ", kernels::DebugString(send),
+                                                 " is sent and ", kernels::DebugString(receive),
+                                                 " received"));
+}
+
 }  // namespace hearth::trainer

@@ -16,5 +16,10 @@ absl::Status RequireSummable(const kernels::Exec& exec,
 absl::Status RequireMaximum(const kernels::TensorView& data, const char* op);
 // Unless `data` divides into `world_size` equal pieces of whole elements and bytes.
 absl::Status RequirePieces(const kernels::TensorView& data, int world_size, const char* op);
+// Unless both divide so, and have one type and as many elements.
+absl::Status RequireExchange(const kernels::TensorView& send,
+                             const kernels::TensorView& receive,
+                             int world_size,
+                             const char* op);
 
 }  // namespace hearth::trainer

@@ -107,7 +107,26 @@ class ThreadCollective : public CpuCollective {
     return absl::OkStatus();
   }
 
+  absl::Status AllToAllBytes(absl::Span<uint8_t> send, absl::Span<uint8_t> receive) override {
+    Exchange own = {send.data(), receive.data()};
+    const size_t piece = send.size() / static_cast<size_t>(group_->size());
+    group_->Meet(rank_, &own, [piece](const std::vector<void*>& buffers) {
+      for (size_t from = 0; from < buffers.size(); ++from) {
+        for (size_t to = 0; to < buffers.size(); ++to) {
+          std::copy_n(static_cast<const Exchange*>(buffers[from])->send + to * piece, piece,
+                      static_cast<const Exchange*>(buffers[to])->receive + from * piece);
+        }
+      }
+    });
+    return absl::OkStatus();
+  }
+
  private:
+  struct Exchange {
+    const uint8_t* send;
+    uint8_t* receive;
+  };
+
   template <typename T, typename Op>
   absl::Status Reduce(absl::Span<T> data, Op op) {
     const size_t n = data.size();

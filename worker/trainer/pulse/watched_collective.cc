@@ -55,6 +55,12 @@ class WatchedCollective : public Collective {
     const Wait wait(*this, "all-gather of weights");
     return inner_->AllGather(exec, data);
   }
+  absl::Status AllToAll(const kernels::Exec& exec,
+                        const kernels::TensorView& send,
+                        const kernels::TensorView& receive) override {
+    const Wait wait(*this, "exchange of gradients");
+    return inner_->AllToAll(exec, send, receive);
+  }
   absl::Status GroupBegin() override { return inner_->GroupBegin(); }
   absl::Status GroupEnd() override {
     const Wait wait(*this, "group of collectives");

@@ -8,6 +8,7 @@
 #include "common/fault/fault.h"
 #include "gloo/allgather.h"
 #include "gloo/allreduce.h"
+#include "gloo/alltoall.h"
 #include "gloo/barrier.h"
 #include "gloo/broadcast.h"
 #include "worker/trainer/comm/cpu_collective.h"
@@ -89,6 +90,15 @@ class GlooCollective : public CpuCollective {
       gloo::AllgatherOptions options(context_);
       options.setOutput(data.data(), data.size());
       gloo::allgather(options);
+    });
+  }
+
+  absl::Status AllToAllBytes(absl::Span<uint8_t> send, absl::Span<uint8_t> receive) override {
+    return Run("all-to-all", send.size(), [&] {
+      gloo::AlltoallOptions options(context_);
+      options.setInput(send.data(), send.size());
+      options.setOutput(receive.data(), receive.size());
+      gloo::alltoall(options);
     });
   }
 

@@ -74,6 +74,9 @@ class NcclCollective : public Collective {
   absl::Status ReduceScatterSum(const kernels::Exec& exec,
                                 const kernels::TensorView& data) override;
   absl::Status AllGather(const kernels::Exec& exec, const kernels::TensorView& data) override;
+  absl::Status AllToAll(const kernels::Exec& exec,
+                        const kernels::TensorView& send,
+                        const kernels::TensorView& receive) override;
   absl::Status GroupBegin() override;
   absl::Status GroupEnd() override;
   absl::Status Health() override;
@@ -81,6 +84,8 @@ class NcclCollective : public Collective {
  private:
   template <typename T>
   absl::Status ReduceSpan(absl::Span<T> data, ncclDataType_t type, ncclRedOp_t op);
+  // Both in pieces of `bytes`.
+  ncclResult_t SendAndReceive(uint8_t* send, uint8_t* receive, size_t bytes, cudaStream_t stream);
   // Copies to the device, `launch`, copies back, waits.
   template <typename Launch>
   absl::Status ThroughDevice(const std::string& what, void* data, size_t bytes, Launch launch);
@@ -283,6 +288,45 @@ absl::Status NcclCollective::AllGather(const kernels::Exec& exec, const kernels:
   return Start(OfBytes(kOp, data.bytes()), [&] {
     return nccl().AllGather(own, data.data, piece_bytes, ncclUint8, comm_->get(),
                             static_cast<cudaStream_t>(exec.stream));
+  });
+}
+
+// NCCL has an all-to-all only since 2.28; sends and receives in one group are the same.
+ncclResult_t NcclCollective::SendAndReceive(uint8_t* send,
+                                            uint8_t* receive,
+                                            size_t bytes,
+                                            cudaStream_t stream) {
+  // A group within one that is open is part of that.
+  ncclResult_t result = nccl().GroupStart();
+  if (result != ncclSuccess) {
+    return result;
+  }
+  const auto goes_on = [&result] { return result == ncclSuccess || result == ncclInProgress; };
+  for (int peer = 0; peer < world_size_ && goes_on(); ++peer) {
+    const size_t at = static_cast<size_t>(peer) * bytes;
+    result = nccl().Send(send + at, bytes, ncclUint8, peer, comm_->get(), stream);
+    if (goes_on()) {
+      result = nccl().Recv(receive + at, bytes, ncclUint8, peer, comm_->get(), stream);
+    }
+  }
+  // After an error too: later calls of this thread would go into a group that nobody ends.
+  const ncclResult_t ended = nccl().GroupEnd();
+  return goes_on() ? ended : result;
+}
+
+absl::Status NcclCollective::AllToAll(const kernels::Exec& exec,
+                                      const kernels::TensorView& send,
+                                      const kernels::TensorView& receive) {
+  constexpr char kOp[] = "all-to-all";
+  HEARTH_RETURN_IF_ERROR(kernels::RequireCuda(exec, kOp));
+  HEARTH_RETURN_IF_ERROR(RequireExchange(send, receive, world_size_, kOp));
+  if (send.numel() == 0) {
+    return absl::OkStatus();
+  }
+  return Start(OfBytes(kOp, send.bytes()), [&] {
+    return SendAndReceive(send.as<uint8_t>(), receive.as<uint8_t>(),
+                          send.bytes() / static_cast<size_t>(world_size_),
+                          static_cast<cudaStream_t>(exec.stream));
   });
 }
 

@@ -50,6 +50,8 @@ absl::StatusOr<Nccl> Nccl::Load() {
   HEARTH_RETURN_IF_ERROR(Find(library, "ncclReduceScatter", nccl.ReduceScatter));
   HEARTH_RETURN_IF_ERROR(Find(library, "ncclAllGather", nccl.AllGather));
   HEARTH_RETURN_IF_ERROR(Find(library, "ncclBroadcast", nccl.Broadcast));
+  HEARTH_RETURN_IF_ERROR(Find(library, "ncclSend", nccl.Send));
+  HEARTH_RETURN_IF_ERROR(Find(library, "ncclRecv", nccl.Recv));
   return nccl;
 }
 

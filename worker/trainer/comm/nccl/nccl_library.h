@@ -26,6 +26,8 @@ struct Nccl {
   decltype(&ncclReduceScatter) ReduceScatter;
   decltype(&ncclAllGather) AllGather;
   decltype(&ncclBroadcast) Broadcast;
+  decltype(&ncclSend) Send;
+  decltype(&ncclRecv) Recv;
   int version = 0;  // 22803 = 2.28.3
 
   // "2.28.3"

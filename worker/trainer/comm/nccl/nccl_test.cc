@@ -215,6 +215,19 @@ TEST_F(NcclTest, Tensors_ReduceScatterAndGather) {
     for (size_t i = 0; i < gathered.size(); ++i) {
       EXPECT_EQ(gathered[i], i / 5 + 1);
     }
+
+    // Piece p of rank r, 5 bytes of 16 r + p, goes to rank p.
+    std::vector<uint8_t> pieces(static_cast<size_t>(W) * 5);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      pieces[i] = static_cast<uint8_t>(16 * static_cast<size_t>(comm.rank()) + i / 5);
+    }
+    const TensorView received = rank.New(DType::kE4M3, int64_t{W} * 5);
+    rank.Set(bytes, pieces);
+    ASSERT_TRUE(comm.AllToAll(rank.exec, bytes, received).ok());
+    const std::vector<uint8_t> exchanged = rank.Get<uint8_t>(received);
+    for (size_t i = 0; i < exchanged.size(); ++i) {
+      EXPECT_EQ(exchanged[i], 16 * (i / 5) + static_cast<size_t>(comm.rank()));
+    }
   });
 }
 
@@ -240,14 +253,27 @@ TEST_F(NcclTest, Group_IsDoneAfterItsEnd) {
 // The tensors of a step recorded twice: as they are, and on a second stream that is forked from and
 // joined to the recorded one.
 struct Step {
-  TensorView f32, bf16, gathered, sums, control;
+  TensorView f32, bf16, gathered, sent, received, sums, control;
 };
+
+Step NewStep(Rank& rank, int ranks, int64_t n) {
+  Step step;
+  step.f32 = rank.New(DType::kF32, n);
+  step.bf16 = rank.New(DType::kBF16, n * ranks);
+  step.gathered = rank.New(DType::kF32, ranks);
+  step.sent = rank.New(DType::kF32, ranks);
+  step.received = rank.New(DType::kF32, ranks);
+  step.sums = rank.New(DType::kF64, 2);
+  step.control = rank.New(DType::kI32, 4);
+  return step;
+}
 
 absl::Status LaunchStep(Collective& comm, const kernels::Exec& exec, const Step& step) {
   absl::Status status = comm.AllReduceSum(exec, step.f32);
   status.Update(comm.ReduceScatterSum(exec, step.bf16));
   status.Update(comm.AllGather(exec, step.gathered));
   status.Update(comm.GroupBegin());
+  status.Update(comm.AllToAll(exec, step.sent, step.received));
   status.Update(comm.AllReduceSum(exec, step.sums));
   status.Update(comm.AllReduceMax(exec, step.control));
   status.Update(comm.GroupEnd());
@@ -260,12 +286,7 @@ TEST_F(NcclTest, RecordedOnASecondStream_ReplaysThreeTimes) {
     const int W = comm.world_size();
     const int64_t n = 1 << 20;
     const auto count = static_cast<size_t>(n);
-    Step step;
-    step.f32 = rank.New(DType::kF32, n);
-    step.bf16 = rank.New(DType::kBF16, n * W);
-    step.gathered = rank.New(DType::kF32, W);
-    step.sums = rank.New(DType::kF64, 2);
-    step.control = rank.New(DType::kI32, 4);
+    const Step step = NewStep(rank, W, n);
     const TensorView stamps = rank.New(DType::kI64, 2);
     kernels::Exec beside = rank.exec;
     auto stream = kernels::NewStream(*rank.cuda, kernels::StreamPriority::kHigh);
@@ -296,6 +317,7 @@ TEST_F(NcclTest, RecordedOnASecondStream_ReplaysThreeTimes) {
       std::vector<float> pieces(static_cast<size_t>(W), -1.0F);
       pieces[static_cast<size_t>(comm.rank())] = own;
       rank.Set(step.gathered, pieces);
+      rank.Set(step.sent, std::vector<float>(static_cast<size_t>(W), own));
       rank.Set(step.sums, std::vector<double>{own, 1.0});
       rank.Set(step.control, std::vector<int32_t>{comm.rank() * replay, 0, 0, 0});
       ASSERT_TRUE((*graph)->Launch(rank.exec).ok());
@@ -309,6 +331,7 @@ TEST_F(NcclTest, RecordedOnASecondStream_ReplaysThreeTimes) {
       for (int r = 0; r < W; ++r) {
         EXPECT_EQ(gathered[static_cast<size_t>(r)], static_cast<float>((r + 1) * replay));
       }
+      EXPECT_EQ(rank.Get<float>(step.received), gathered) << "each rank sent its number to all";
       EXPECT_EQ(rank.Get<double>(step.sums), (std::vector<double>{sum, 1.0 * W}));
       EXPECT_EQ(rank.Get<int32_t>(step.control)[0], (W - 1) * replay);
       const std::vector<uint64_t> times = rank.Get<uint64_t>(stamps);
