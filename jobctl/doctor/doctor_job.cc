@@ -420,7 +420,7 @@ class Diagnosis {
           absl::StrCat("is communication over ", info_.comm(), " that compute does not hide (",
                        info_.world_size(), " ranks)"),
           "raise batch.global_batch_tokens (fewer reductions a token), gradients.reduce_dtype: "
-          "bf16; nvidia-smi topo -m shows how the GPUs are joined");
+          "bf16 or fp8; nvidia-smi topo -m shows how the GPUs are joined");
     Share(checkpoint, kCheckpointShare, "checkpoints", "goes into writing checkpoints",
           "raise checkpoint.every_steps, or use a faster disk for --checkpoint-root");
   }

@@ -6,13 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "common/formats/reduce_formats.h"
 #include "common/spec/feasibility/accuracy.h"
 #include "common/spec/feasibility/feasibility_text.h"
 #include "common/spec/feasibility/largest.h"
 #include "common/spec/feasibility/memory/state_choice.h"
 #include "common/spec/feasibility/memory/varied_plans.h"
+#include "common/spec/feasibility/speed/work.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/model/presets.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "common/spec/plan/shard_levels.h"
 #include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -394,6 +398,33 @@ TEST(FeasibilityTest, SeveralGpus_ShareTheWorkAndExchangeGradients) {
   EXPECT_LT(Assess(job, "RTX 4090", query).tok_s / Assess(job, "RTX 4090").tok_s,
             four.tok_s / one.tok_s)
       << "a slower link";
+}
+
+TEST(FeasibilityTest, FormatsOnTheWay_CountTheBytesOfPartsAndOfWhatIsHandedRound) {
+  v1::JobSpec job = PlannedJob("hearth-112m", "bf16", 8, 2048);
+  FeasibilityQuery query;
+  query.gpus = 4;
+  for (const ShardRow& shard : ShardRows()) {
+    SCOPED_TRACE(shard.name);
+    job.mutable_parallel()->set_shard(std::string(shard.name));
+    double before = std::numeric_limits<double>::infinity();
+    for (const formats::ReduceFormatRow& format : formats::kReduceFormats) {  // each is smaller
+      job.mutable_gradients()->set_reduce_dtype(std::string(format.name));
+      const auto inputs = MakePlanInputs(job, 8, 1, /*training=*/true, 4, shard.level);
+      ASSERT_TRUE(inputs.ok()) << inputs.status();
+      double elements = 0;
+      for (const Parameter& parameter : (*inputs)->table) {
+        elements += static_cast<double>(parameter.elements());
+      }
+      const StepWork work = WorkOf((*inputs)->options, MatrixFormat::kBf16);
+      EXPECT_DOUBLE_EQ(work.gradient_bytes, elements * format.PartBytes());
+      const double sums = shard.optimizer ? 2 : format.SumBytes();  // else the BF16 weights
+      EXPECT_DOUBLE_EQ(work.handed_round_bytes, elements * sums);
+      const Feasibility f = Assess(job, "RTX 4090", query);
+      EXPECT_LT(f.time.exchange_seconds, before) << format.name;
+      before = f.time.exchange_seconds;
+    }
+  }
 }
 
 v1::JobSpec WithOptimizer(const char* name, const char* state, const char* master) {

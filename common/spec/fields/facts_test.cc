@@ -193,5 +193,20 @@ TEST(Synonyms, ValuesMeanWhatIsAllowed) {
   EXPECT_GT(checked, 30);
 }
 
+TEST(Synonyms, ValuesElsewhere_AreThoseOfTheOtherField) {
+  int checked = 0;
+  for (const FieldFacts& facts : JobFileFields()) {
+    for (const std::string& pair : RowOf(*facts.field).value_elsewhere()) {
+      const std::string value = pair.substr(0, pair.find('='));
+      const FieldFacts* const other = FindFieldFacts(pair.substr(pair.find('=') + 1));
+      ASSERT_NE(other, nullptr) << facts.path << ": " << pair;
+      EXPECT_THAT(other->names, ::testing::Contains(value)) << facts.path;
+      EXPECT_THAT(facts.names, ::testing::Not(::testing::Contains(value))) << facts.path;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 0);
+}
+
 }  // namespace
 }  // namespace hearth::spec

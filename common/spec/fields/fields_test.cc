@@ -241,6 +241,8 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
   });
   ExpectIdle("train.spike_window", "train.spike_sigma > 0 or with train.spike_grad_sigma > 0",
              [](v1::JobSpec& job) { job.mutable_train()->set_spike_window(16); });
+  ExpectIdle("gradients.reduce_dtype", "resources.workers > 1; here resources.workers is 1",
+             [](v1::JobSpec& job) { job.mutable_gradients()->set_reduce_dtype("fp8"); });
   ExpectIdle("parallel.bucket_mib", "resources.workers > 1; here resources.workers is 1",
              [](v1::JobSpec& job) { job.mutable_parallel()->set_bucket_mib(50); });
   ExpectIdle("precision.warmup_steps", "quantised recipe",

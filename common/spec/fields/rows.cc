@@ -94,9 +94,13 @@ std::string_view FindPair(const Pairs& pairs, std::string_view name) {
   return {};
 }
 
-// The value of the row that people also call `value`; "": none.
-std::string_view SynonymOf(const v1::FieldRow& row, const std::string& value) {
-  return FindPair(row.value_synonyms(), absl::AsciiStrToLower(value));
+// What people mean by `value`: the row's value that they also call so, or "field: value" if another
+// field has it; "": nothing is known.
+std::string MeantBy(const v1::FieldRow& row, const std::string& value) {
+  const std::string name = absl::AsciiStrToLower(value);
+  const std::string_view field = FindPair(row.value_elsewhere(), name);
+  return field.empty() ? std::string(FindPair(row.value_synonyms(), name))
+                       : Text(field, ": ", name);
 }
 
 void CheckName(const std::string& path,
@@ -108,7 +112,7 @@ void CheckName(const std::string& path,
     return;
   }
   check.Add(path, UnknownNameText(value, row.what().empty() ? "value" : row.what(), names,
-                                  SynonymOf(row, value)));
+                                  MeantBy(row, value)));
 }
 
 void CheckSingle(const Message& message,

@@ -1,6 +1,8 @@
 #include "common/spec/fields/tables.h"
 
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
+#include "common/formats/reduce_formats.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
@@ -28,6 +30,10 @@ std::vector<std::string_view> Copy() {
   return Names();
 }
 
+std::vector<std::string_view> ReduceFormatNames() {
+  return ColumnOf(formats::kReduceFormats, &formats::ReduceFormatRow::name);
+}
+
 constexpr Table kTables[] = {
     {"activation", Copy<ActivationNames>},
     {"attention_bias", Copy<AttentionBiasNames>},
@@ -44,6 +50,7 @@ constexpr Table kTables[] = {
     {"preset", PresetNames},
     {"recipe", RecipeNames},
     {"recompute", RecomputeNames},
+    {"reduce_format", ReduceFormatNames},
     {"rope_scaling", Copy<RopeScalingNames>},
     {"schedule", ScheduleNames},
     {"shard_choice", ShardChoices},

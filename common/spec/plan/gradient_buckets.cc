@@ -200,7 +200,7 @@ std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options) {
   // as they can.
   const int64_t elements =
       options.bucket_bytes > 0
-          ? std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce_dtype, 1))
+          ? std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce->part, 1))
           : static_cast<int64_t>(options.divide_gradients);
   std::vector<GradientBucket> buckets =
       GradientBuckets(*options.table, TensorOffsets(*options.table, options.shards),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/table_rows.h"
 #include "common/base/units.h"
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
@@ -124,10 +125,12 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   options.divide_gradients = RowOf(shard).gradients && options.shards > 1;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
   // Gradients travel in the format they are kept in unless the job says otherwise.
-  options.reduce_dtype = formats.gradient;
-  if (job_spec.gradients().has_reduce_dtype() &&
-      !ParseDType(job_spec.gradients().reduce_dtype(), options.reduce_dtype)) {
-    return absl::InvalidArgumentError("gradients.reduce_dtype: not a number format");
+  options.reduce = FindRow(formats::kReduceFormats, &formats::ReduceFormatRow::name,
+                           job_spec.gradients().has_reduce_dtype()
+                               ? std::string_view(job_spec.gradients().reduce_dtype())
+                               : DTypeName(formats.gradient));
+  if (options.reduce == nullptr) {
+    return absl::InvalidArgumentError("gradients.reduce_dtype is not in its table");
   }
   return inputs;
 }

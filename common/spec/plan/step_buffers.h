@@ -145,6 +145,17 @@ struct StagingBuffers {
   BufferId state;
 };
 
+// What ranks exchange of the gradients of a bucket, where they are not reduced in place.
+struct ReductionBuffers {
+  // Elements of the bucket that needs most of each.
+  BufferId sums;  // in ReduceFormatRow::sum
+  // Formats with blocks, the parts of all ranks: as this rank sends and as it receives them.
+  BufferId sent;
+  BufferId sent_scales;
+  BufferId received;
+  BufferId received_scales;
+};
+
 struct StepBuffers {
   StoreBuffers store;
   TokenBuffers batch;
@@ -157,8 +168,8 @@ struct StepBuffers {
   BufferId step_inputs;
   BufferId step_state;
   std::vector<StagingBuffers> staging;  // by slot; empty on the CPU
-  BufferId reduction;                   // a bucket in gradients.reduce_dtype
-  BufferId workspace;                   // scratch of the largest op
+  ReductionBuffers reduction;
+  BufferId workspace;  // scratch of the largest op
 
   // `weight` is one of the model's that a product reads.
   const SiteBuffers& Site(Slot weight, int layer) const;

@@ -144,24 +144,40 @@ void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
                         {0, scope.time.LayersBackwardEnd()});
 }
 
-// Gradients in the format in which they are reduced, a bucket at a time. On the CPU every format is
-// stored alike.
+// What ranks exchange of a bucket, one at a time. Where the transport sums, that is the gradients
+// in the format in which they are reduced, on the CPU in place: every format is stored alike there.
+// In blocks it is every rank's part as sent and as received, and the sums of all where each rank
+// needs them.
 void AddReduction(const BlockScope& scope, PlanBuilder& out) {
   const TrainingPlanOptions& o = scope.options;
-  if (!o.training || o.world_size <= 1 || o.wide_bytes > 0) {
+  if (!o.training || o.world_size <= 1) {
     return;
   }
+  const Lifetime life = {scope.time.Head(), scope.time.Update()};
+  ReductionBuffers& ids = out.ids().reduction;
+  const bool blocks = o.reduce->block > 0;
   int64_t largest = 0;
   for (const GradientBucket& bucket : PlanBuckets(o)) {
-    if (bucket.format != o.reduce_dtype) {
+    if (blocks) {
+      largest =
+          std::max(largest, formats::PartElements(bucket.elements(), o.world_size) * o.world_size);
+    } else if (bucket.format != o.reduce->sum && o.wide_bytes == 0) {
       largest = std::max(largest, bucket.elements());
     }
   }
-  if (largest == 0) {
+  if (largest > 0 && (!blocks || o.shards == 1)) {
+    ids.sums = out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce->sum, {largest}, life);
+  }
+  if (!blocks) {
     return;
   }
-  out.ids().reduction = out.Floats("comm.staging", BufferClass::kWorkspace, o.reduce_dtype,
-                                   {largest}, {scope.time.Head(), scope.time.Update()});
+  const auto parts = [&](const char* name, DType dtype, int64_t elements) {
+    return out.Packed(name, BufferClass::kWorkspace, dtype, {elements}, life);
+  };
+  ids.sent = parts("comm.sent", o.reduce->part, largest);
+  ids.sent_scales = parts("comm.sent.scales", DType::kE8M0, largest / o.reduce->block);
+  ids.received = parts("comm.received", o.reduce->part, largest);
+  ids.received_scales = parts("comm.received.scales", DType::kE8M0, largest / o.reduce->block);
 }
 
 // What the host hands to a GPU and reads from it.

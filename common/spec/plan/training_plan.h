@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/formats/reduce_formats.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
 #include "common/spec/plan/step_buffers.h"
@@ -102,10 +103,11 @@ struct TrainingPlanOptions {
   int shards = 1;
   // A rank keeps only the sums of its part of the gradients. Only with several shards.
   bool divide_gradients = false;
-  // Size of a gradient bucket in `reduce_dtype`; 0 = all gradients are one, or with divided ones
-  // each block's.
+  // Size of a gradient bucket in the format of `reduce`'s parts; 0 = all gradients are one, or with
+  // divided ones each block's.
   int64_t bucket_bytes = 0;
-  DType reduce_dtype = DType::kF32;  // of gradients on their way between ranks
+  // How gradients travel between ranks.
+  const formats::ReduceFormatRow* reduce = &formats::kReduceFormats[0];
   // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all
   // buffers.
   bool training = true;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/table_rows.h"
 #include "common/base/units.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/parameter_table.h"
@@ -158,7 +159,7 @@ TEST_F(TrainingPlanTest, PlanTraining_OtherFormatOnTheWay_StagesTheLargestBucket
   options_.world_size = 2;
   options_.bucket_bytes = 1 << 16;
   EXPECT_FALSE(Plan().Find("comm.staging").ok()) << "reduced as they accumulate";
-  options_.reduce_dtype = DType::kBF16;
+  options_.reduce = &formats::kReduceFormats[1];
   int64_t largest = 0;
   for (const GradientBucket& bucket : PlanBuckets(options_)) {
     largest = std::max(largest, bucket.elements());
@@ -170,6 +171,38 @@ TEST_F(TrainingPlanTest, PlanTraining_OtherFormatOnTheWay_StagesTheLargestBucket
   options_.wide_bytes = 0;
   options_.world_size = 1;
   EXPECT_FALSE(Plan().Find("comm.staging").ok());
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_InBlocks_HoldsPartsAsSentAndReceivedAndTheSums) {
+  options_.reduce = FindRow(formats::kReduceFormats, &formats::ReduceFormatRow::name, "fp8");
+  ASSERT_NE(options_.reduce, nullptr);
+  options_.world_size = 3;
+  options_.bucket_bytes = 1 << 16;
+  for (const int wide : {4, 0}) {
+    options_.wide_bytes = wide;
+    for (const int shards : {1, 3}) {
+      options_.shards = shards;
+      const MemoryPlan plan = Plan();
+      int64_t largest = 0;
+      for (const GradientBucket& bucket : PlanBuckets(options_)) {
+        largest = std::max(largest, bucket.elements());
+      }
+      // Three parts of whole blocks; divided ones are so already.
+      const int64_t parts = (largest + 383) / 384 * 384;
+      EXPECT_TRUE(parts == largest || shards == 1);
+      for (const char* name : {"comm.sent", "comm.received"}) {
+        EXPECT_EQ((*plan.Find(name))->bytes, parts);
+        EXPECT_EQ((*plan.Find(std::string(name) + ".scales"))->bytes, parts / 128);
+      }
+      if (shards == 1) {
+        EXPECT_EQ((*plan.Find("comm.staging"))->bytes, (wide > 0 ? 4 : 2) * parts);
+      } else {
+        EXPECT_FALSE(plan.Find("comm.staging").ok()) << "each rank keeps its own sums";
+      }
+    }
+  }
+  options_.world_size = options_.shards = 1;
+  EXPECT_FALSE(Plan().Find("comm.sent").ok());
 }
 
 TEST_F(TrainingPlanTest, PlanTraining_SeveralFormats_HaveABufferEach) {
@@ -196,7 +229,7 @@ TEST_F(TrainingPlanTest, PlanTraining_SeveralFormats_HaveABufferEach) {
   // What is accumulated in the format of the way needs no room there.
   options_.world_size = 2;
   options_.bucket_bytes = 1 << 16;
-  options_.reduce_dtype = DType::kBF16;
+  options_.reduce = &formats::kReduceFormats[1];
   int64_t largest = 0;
   for (const GradientBucket& bucket : PlanBuckets(options_)) {
     largest = std::max(largest, bucket.format == DType::kF32 ? bucket.elements() : 0);

@@ -185,6 +185,10 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
                job.mutable_optimizer()->set_name("muon");
                job.mutable_optimizer()->set_state("int4");
              });
+  ExpectOnly("gradients.dtype", "did you mean gradients.reduce_dtype: fp8? (one of fp32, bf16)",
+             [](v1::JobSpec& job) { job.mutable_gradients()->set_dtype("fp8"); });
+  ExpectOnly("gradients.reduce_dtype", "did you mean fp8? (one of fp32, bf16, fp8)",
+             [](v1::JobSpec& job) { job.mutable_gradients()->set_reduce_dtype("e4m3"); });
   ExpectOnly("schedule.name", "did you mean cosine?",
              [](v1::JobSpec& job) { job.mutable_schedule()->set_name("cosin"); });
   ExpectOnly("task", "pretrain", [](v1::JobSpec& job) { job.set_task("dpo"); });

@@ -314,6 +314,19 @@ TEST_P(GuardRunTest, TwoRanks_DecideAlikeShardedOrNot) {
   }
 }
 
+TEST_P(GuardRunTest, TwoRanks_NanThatTravelsInFp8_IsSeen) {
+  for (const char* shard : {"off", "gradients"}) {
+    SCOPED_TRACE(shard);
+    v1::JobSpec spec = Job();
+    spec.mutable_parallel()->set_shard(shard);
+    spec.mutable_gradients()->set_reduce_dtype("fp8");
+    const auto leader = FinishTwo(spec, "trainer.nan_gradient=error@12");
+    EXPECT_THAT(Decisions(*leader), ElementsAre(std::string("12 redo ") + GetParam() + ">bf16"));
+    EXPECT_EQ(leader->steps[11].decisions(0).cause(), "non_finite");
+    EXPECT_GE(leader->steps[11].decisions(0).nonfinite_gradients(), 1);
+  }
+}
+
 // A pause asked for with a step that is refused is not lost.
 TEST_P(GuardRunTest, PauseWithARefusedStep_PausesOnceItIsDone) {
   ASSERT_TRUE(fault::Configure("trainer.nan_gradient=error@12").ok());

@@ -226,8 +226,10 @@ size_t Engine::WorkspaceBytes() const {
   return std::max({bytes, kernels::SumSquaresWorkspaceBytes(norm), optimizer_->WorkspaceBytes()});
 }
 
-kernels::TensorView Engine::comm_staging() const {
-  return arena_->Floats(arena_->ids().reduction);
+ReductionTensors Engine::reduction() const {
+  const spec::ReductionBuffers& ids = arena_->ids().reduction;
+  return {arena_->Floats(ids.sums), arena_->Floats(ids.sent), arena_->Floats(ids.sent_scales),
+          arena_->Floats(ids.received), arena_->Floats(ids.received_scales)};
 }
 
 void Engine::BindStaging() {

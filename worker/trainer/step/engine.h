@@ -50,6 +50,16 @@ struct EngineOptions {
   std::string no_native_blocks;
 };
 
+// Where ranks exchange gradients that are not reduced in place (spec::ReductionBuffers); empty
+// where the plan has no such buffer.
+struct ReductionTensors {
+  kernels::TensorView sums;
+  kernels::TensorView sent;
+  kernels::TensorView sent_scales;
+  kernels::TensorView received;
+  kernels::TensorView received_scales;
+};
+
 // Not movable: its parts point at one another. Used by one thread.
 class Engine {
  public:
@@ -103,9 +113,8 @@ class Engine {
   bool documents() const { return spec::SeesOwnDocument(options_.spec.data()); }
   // How gradients are reduced; in the order in which backward completes them.
   const std::vector<spec::GradientBucket>& gradient_buckets() const { return buckets_; }
-  // Room for the largest bucket in gradients.reduce_dtype; empty where gradients are reduced in
-  // place.
-  kernels::TensorView comm_staging() const;
+  const formats::ReduceFormatRow& reduce_format() const { return *job_plan_->options.reduce; }
+  ReductionTensors reduction() const;
   bool on_gpu() const { return options_.cuda != nullptr; }
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }

@@ -36,8 +36,8 @@ GradientExchange::GradientExchange(Engine& engine, Collective& comm)
     : engine_(engine),
       comm_(comm),
       sharded_(engine.shards() > 1),
-      round_to_bf16_(!engine.on_gpu() && engine.options().spec.gradients().reduce_dtype() ==
-                                             formats::DTypeName(DType::kBF16)),
+      format_(engine.reduce_format()),
+      round_to_bf16_(!engine.on_gpu() && format_.part == DType::kBF16),
       weights_(engine.parameters().flat_weights()) {}
 
 GradientExchange::~GradientExchange() {
@@ -53,7 +53,11 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   std::unique_ptr<GradientExchange> made(new GradientExchange(engine, comm));
   GradientExchange& e = *made;
   e.buckets_ = engine.gradient_buckets();
-  e.staging_ = engine.comm_staging();
+  if (e.format_.block > 0) {
+    e.block_sums_ = std::make_unique<BlockSums>(e.format_, engine.reduction(), comm);
+  } else {
+    e.staging_ = engine.reduction().sums;
+  }
   // A bucket with a tensor that the optimizer needs whole (Muon's matrices) is gathered and summed
   // once more.
   e.whole_.assign(e.buckets_.size(), false);
@@ -155,14 +159,22 @@ absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec, size_t b)
   HEARTH_RETURN_IF_ERROR(Fork(exec));
   const TensorView data = Gradients(buckets_[b]);
   const TensorView owned = Owned(data);
+  HEARTH_RETURN_IF_ERROR(SumOverRanks(data, owned));
+  return divided_ ? AddToSums(b, owned) : absl::OkStatus();
+}
+
+absl::Status GradientExchange::SumOverRanks(const TensorView& data, const TensorView& owned) {
+  if (block_sums_ != nullptr) {
+    return sharded_ ? block_sums_->ReduceScatter(beside_, data)
+                    : block_sums_->AllReduce(beside_, data);
+  }
   // Reduced in another format than they are kept in: through the staging buffer, from which only
   // what this rank owns comes back.
   if (!staging_.empty() && staging_.dtype != data.dtype) {
-    const TensorView staged = Slice(staging_, 0, buckets_[b].elements());
+    const TensorView staged = Slice(staging_, 0, data.numel());
     HEARTH_RETURN_IF_ERROR(Convert(beside_, data, staged));
     HEARTH_RETURN_IF_ERROR(ReduceInPlace(staged));
-    HEARTH_RETURN_IF_ERROR(Convert(beside_, Owned(staged), owned));
-    return divided_ ? AddToSums(b, owned) : absl::OkStatus();
+    return Convert(beside_, Owned(staged), owned);
   }
   // The CPU holds every format in wide storage, so both what is sent and the sum are rounded.
   kernels::RoundToArgs round;
@@ -173,10 +185,7 @@ absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec, size_t b)
   }
   HEARTH_RETURN_IF_ERROR(ReduceInPlace(data));
   round.x = round.y = owned;
-  if (round_to_bf16_) {
-    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(beside_, round));
-  }
-  return divided_ ? AddToSums(b, owned) : absl::OkStatus();
+  return round_to_bf16_ ? kernels::RoundTo(beside_, round) : absl::OkStatus();
 }
 
 absl::Status GradientExchange::AddToSums(size_t b, const TensorView& part) {
@@ -382,23 +391,25 @@ absl::Status GradientExchange::SumPieces(const kernels::Exec& exec, int group) {
 }
 
 int64_t GradientExchange::bytes_per_step(int64_t passes) const {
-  int64_t reduced = 0;
+  int64_t parts = 0;
+  int64_t sums = 0;
   int64_t whole = 0;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const TensorView gradients = Gradients(buckets_[b]);
-    const DType sent = !staging_.empty() ? staging_.dtype
-                       : round_to_bf16_  ? DType::kBF16
-                                         : gradients.dtype;
-    reduced += kernels::DTypeBytes(sent, gradients.numel());
-    whole += whole_[b] ? 2 * kernels::DTypeBytes(gradients.dtype, gradients.numel()) : 0;
+    const int64_t elements = gradients.numel();
+    parts += block_sums_ != nullptr ? block_sums_->PartBytes(elements)
+                                    : kernels::DTypeBytes(format_.part, elements);
+    sums += block_sums_ != nullptr ? block_sums_->SumBytes(elements)
+                                   : kernels::DTypeBytes(format_.sum, elements);
+    whole += whole_[b] ? 2 * kernels::DTypeBytes(gradients.dtype, elements) : 0;
   }
-  // A ring sends (n - 1) / n of what it reduces, and as much again to hand the result round: a
-  // whole sum is a scatter and a gather.
+  // A ring, as an all-to-all, sends (n - 1) / n of what is summed, and as much to hand the result
+  // round: a whole sum is a scatter and a gather.
   const int64_t gathered = buckets_.empty() ? 0
                            : sharded_       ? kernels::DTypeBytes(weights_.dtype, weights_.numel())
-                                            : reduced;
-  const int64_t sums = divided_ ? passes : 1;
-  return (sums * reduced + gathered + whole) / comm_.world_size() * (comm_.world_size() - 1);
+                                            : sums;
+  const int64_t times = divided_ ? passes : 1;
+  return (times * parts + gathered + whole) / comm_.world_size() * (comm_.world_size() - 1);
 }
 
 }  // namespace hearth::trainer

@@ -26,6 +26,7 @@
 #include "kernels/cuda/device.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/pass.h"
+#include "worker/trainer/step/block_sums.h"
 #include "worker/trainer/step/engine.h"
 
 namespace hearth::trainer {
@@ -78,10 +79,10 @@ class GradientExchange : public PassHook, public WholeGradients {
   absl::Status Gather(const kernels::Exec& exec, int group) override;
   absl::Status SumPieces(const kernels::Exec& exec, int group) override;
 
-  // Bytes this rank sends in a step of `passes` by a ring: 2 (W - 1) / W of the gradients in
-  // reduce_dtype; sharded: (W - 1) / W of the gradients, and of the weights in their own format;
-  // twice as much again, in their own format, for gradients that the optimizer needs whole. Divided
-  // gradients go as often as there are passes.
+  // Bytes this rank sends in a step of `passes`: (W - 1) / W of the gradients in the format of
+  // reduce_dtype's parts, and as much of what is handed round: their sums in that format's, or
+  // sharded, the weights in their own; twice as much again, in their own format, for gradients that
+  // the optimizer needs whole. Divided gradients go as often as there are passes.
   int64_t bytes_per_step(int64_t passes) const;
 
  private:
@@ -92,6 +93,8 @@ class GradientExchange : public PassHook, public WholeGradients {
   absl::Status OpenSlot(const kernels::Exec& exec, size_t b);
   absl::Status ReduceBucket(const kernels::Exec& exec, size_t b);
   absl::Status ReduceInPlace(const kernels::TensorView& data);
+  // Beside: afterwards `data`, or if sharded `owned`, this rank's part of it, holds the sums.
+  absl::Status SumOverRanks(const kernels::TensorView& data, const kernels::TensorView& owned);
   // Beside: adds the rank's part of a bucket's sums over the ranks to what it keeps of it.
   absl::Status AddToSums(size_t b, const kernels::TensorView& part);
   // On the second stream, for each bucket of the group of which the optimizer needs some whole.
@@ -109,12 +112,14 @@ class GradientExchange : public PassHook, public WholeGradients {
   Engine& engine_;
   Collective& comm_;
   const bool sharded_;
+  const formats::ReduceFormatRow& format_;
   const bool round_to_bf16_;                   // CPU: bf16 gradients are values in wide storage
+  std::unique_ptr<BlockSums> block_sums_;      // null: the transport sums
   std::vector<spec::GradientBucket> buckets_;  // none: kStepSums
   std::vector<bool> whole_;                    // by bucket: the optimizer needs some of it whole
   kernels::TensorView weights_;                // flat
-  // In reduce_dtype, as large as the largest bucket that is not accumulated so; empty: all are
-  // reduced in place.
+  // In the format in which the transport sums, as large as the largest bucket that is not
+  // accumulated so; empty: all are reduced in place.
   kernels::TensorView staging_;
   bool divided_ = false;                                // gradients; false: kStepSums
   std::vector<std::vector<kernels::TensorView>> gaps_;  // by bucket, if divided

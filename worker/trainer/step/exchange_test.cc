@@ -1,8 +1,11 @@
-// Divided gradients: slots that buckets use in turn, and the sums that each rank keeps.
+// Divided gradients: slots that buckets use in turn, and the sums that each rank keeps. Sums in a
+// format with blocks.
 #include "worker/trainer/step/exchange.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <set>
 #include <string>
@@ -36,9 +39,11 @@ class ExchangeTest : public testing::TestWithParam<std::string> {
 };
 INSTANTIATE_TEST_SUITE_P(Families, ExchangeTest, testing::Values("llama", "qwen2", "gpt2"));
 
+using GradientOf = std::function<float(int parameter, int64_t element)>;
+
 // What the model does in backward, with made-up gradients: at each moment it writes all elements
 // that it has, after it was told that it may. The head's part of a tied embedding is written first.
-void Backward(const Engine& engine, GradientExchange& exchange, int rank, int micro_batch) {
+void Backward(const Engine& engine, GradientExchange& exchange, const GradientOf& gradient_of) {
   const ParameterStore& p = engine.parameters();
   const spec::StepTimeline time = spec::TimelineOf(engine.shape());
   for (int32_t moment = time.Head(); moment < time.Update(); ++moment) {
@@ -51,7 +56,7 @@ void Backward(const Engine& engine, GradientExchange& exchange, int rank, int mi
       }
       float* const gradient = p.gradient(i).as<float>();
       for (int64_t e = 0; e < parameter.logical_elements(); ++e) {
-        gradient[e] = GradientAt(rank, micro_batch, i, e);
+        gradient[e] = gradient_of(i, e);
       }
     }
     ASSERT_TRUE(exchange.AfterBackward(engine.exec(), moment).ok());
@@ -116,7 +121,10 @@ TEST_P(ExchangeTest, DividedGradients_EachRankKeepsTheSumsOfItsPart) {
             if (round == 0 && rank > 0) {
               ASSERT_TRUE((*exchange)->RunIdle(engine.exec()).ok());
             } else {
-              Backward(engine, **exchange, rank, micro_batches[static_cast<size_t>(round)]);
+              const int micro_batch = micro_batches[static_cast<size_t>(round)];
+              Backward(engine, **exchange, [rank, micro_batch](int parameter, int64_t element) {
+                return GradientAt(rank, micro_batch, parameter, element);
+              });
             }
             ASSERT_TRUE((*exchange)->FinishPass(engine.exec()).ok());
           }
@@ -163,6 +171,176 @@ TEST_P(ExchangeTest, DividedGradients_TakeWhatThePlanSays_AndNoMore) {
     }
     EXPECT_EQ(begins.size(), slots) << "all of a slot's buckets begin where it does";
     EXPECT_EQ(bytes, made->engine->plan().ClassBytes(spec::BufferClass::kGradients));
+  }
+}
+
+// ---- Sums in a format with blocks, among ranks that Gloo connects.
+
+// A row for each parameter, in it a sum for each element.
+using Sums = std::vector<std::vector<float>>;
+constexpr float kAbsent = -1e30F;
+
+// Numbers of both signs, over twelve powers of two, some zero.
+float RealAt(int rank, int parameter, int64_t element) {
+  const auto place = static_cast<uint64_t>(element * 131 + parameter * 17 + rank);
+  const uint64_t hash = (place + 1) * 0x9E3779B97F4A7C15U >> 20;
+  const float magnitude = 1.0F + static_cast<float>(hash % 1021) / 1021.0F;
+  return hash % 19 == 0 ? 0.0F
+                        : std::ldexp(hash % 2 == 0 ? magnitude : -magnitude,
+                                     -10 - static_cast<int>(hash % 12));
+}
+
+class BlockSumsTest : public testing::TestWithParam<int> {
+ protected:
+  struct Outcome {
+    Sums sums;
+    int64_t bytes = 0;     // that a rank sends
+    int64_t elements = 0;  // of all buckets
+  };
+
+  // What the ranks have after a step of one micro-batch each. Where several have a sum, they have
+  // the same bits. A rank's gradients of the elements 5 and 9 of parameter 0 are `special`.
+  Outcome Exchange(const std::string& format,
+                   const std::string& shard,
+                   const std::vector<std::pair<float, float>>& special) const {
+    const auto ranks = static_cast<size_t>(GetParam());
+    v1::JobSpec spec = SmallJob(dir_.path());
+    spec.mutable_gradients()->set_reduce_dtype(format);
+    spec.mutable_parallel()->set_shard(shard);
+    LocalKeyValueStore store;
+    std::vector<Outcome> outcomes(ranks);
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        GlooOptions options;
+        options.rank = static_cast<int>(rank);
+        options.world_size = GetParam();
+        const auto comm = NewGlooCollective(options, store);
+        ASSERT_TRUE(comm.ok()) << comm.status();
+        outcomes[rank] = RunOne(spec, **comm, special[rank]);
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    Outcome all = outcomes[0];
+    for (size_t rank = 1; rank < ranks; ++rank) {
+      EXPECT_EQ(outcomes[rank].bytes, all.bytes);
+      Merge(outcomes[rank].sums, all.sums);
+    }
+    return all;
+  }
+
+  std::vector<std::pair<float, float>> Nothing() const {
+    return std::vector<std::pair<float, float>>(static_cast<size_t>(GetParam()));
+  }
+
+ private:
+  static Outcome RunOne(const v1::JobSpec& spec,
+                        Collective& comm,
+                        const std::pair<float, float>& special) {
+    Outcome outcome;
+    const std::unique_ptr<TestRank> made = MakeRank(spec, comm);
+    const Engine& engine = *made->engine;
+    const auto exchange = GradientExchange::New(*made->engine, comm, Exchanged::kGradients);
+    EXPECT_TRUE(exchange.ok()) << exchange.status();
+    EXPECT_TRUE((*exchange)->BeginPass(engine.exec(), {.first = true, .last = true}).ok());
+    Backward(engine, **exchange, [&](int parameter, int64_t element) {
+      return parameter == 0 && element == 5   ? special.first
+             : parameter == 0 && element == 9 ? special.second
+                                              : RealAt(comm.rank(), parameter, element);
+    });
+    EXPECT_TRUE((*exchange)->FinishPass(engine.exec()).ok());
+    for (const spec::Parameter& parameter : engine.parameters().table()) {
+      outcome.sums.emplace_back(static_cast<size_t>(parameter.logical_elements()), kAbsent);
+    }
+    for (const StorePiece& piece : engine.parameters().pieces()) {
+      std::vector<float>& sums = outcome.sums[static_cast<size_t>(piece.place.parameter)];
+      for (int64_t k = 0; k < piece.place.elements; ++k) {
+        const auto element = static_cast<size_t>(piece.place.first_element + k);
+        if (element < sums.size()) {
+          sums[element] = piece.gradient.as<float>()[k];
+        }
+      }
+    }
+    for (const spec::GradientBucket& bucket : engine.gradient_buckets()) {
+      outcome.elements += bucket.elements();
+    }
+    outcome.bytes = (*exchange)->bytes_per_step(1);
+    return outcome;
+  }
+
+  static void Merge(const Sums& from, Sums& into) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      for (size_t e = 0; e < from[i].size(); ++e) {
+        if (from[i][e] == kAbsent) {
+          continue;
+        }
+        if (into[i][e] != kAbsent) {
+          ASSERT_EQ(std::memcmp(&into[i][e], &from[i][e], sizeof(float)), 0)
+              << i << "[" << e << "]";
+        }
+        into[i][e] = from[i][e];
+      }
+    }
+  }
+
+  TempDir dir_;
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, BlockSumsTest, testing::Values(2, 3, 4));
+
+TEST_P(BlockSumsTest, Sums_AreNearThoseOfFp32_AndTheSameBitsAtEveryLevel) {
+  const Sums exact = Exchange("fp32", "off", Nothing()).sums;
+  const Sums off = Exchange("fp8", "off", Nothing()).sums;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    for (size_t e = 0; e < exact[i].size(); ++e) {
+      // 3 bits behind the leading one, or a step of the block's scale: the largest is below 2^-9.
+      double bound = std::ldexp(std::fabs(exact[i][e]), -7);
+      for (int rank = 0; rank < GetParam(); ++rank) {
+        const auto parameter = static_cast<int>(i);
+        const float own = RealAt(rank, parameter, static_cast<int64_t>(e));
+        bound += std::max(std::fabs(own) / 16.0, std::ldexp(1.0, -9 - 17));
+      }
+      ASSERT_NEAR(off[i][e], exact[i][e], bound) << i << "[" << e << "]";
+    }
+  }
+  EXPECT_NE(off, exact) << "nothing was rounded";
+  // The levels cut the gradients into other buckets and parts.
+  EXPECT_EQ(Exchange("fp8", "optimizer", Nothing()).sums, off);
+  EXPECT_EQ(Exchange("fp8", "gradients", Nothing()).sums, off);
+}
+
+TEST_P(BlockSumsTest, NotFinite_ReachesEveryRank_AndNoOtherElement) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<std::pair<float, float>> special = Nothing();
+  special.back() = {kNan, -kInfinity};
+  for (const char* shard : {"off", "optimizer", "gradients"}) {
+    SCOPED_TRACE(shard);
+    Sums clean = Exchange("fp8", shard, Nothing()).sums;
+    Sums spoiled = Exchange("fp8", shard, special).sums;
+    for (const size_t element : {5, 9}) {
+      EXPECT_TRUE(std::isnan(spoiled[0][element]));
+      EXPECT_EQ(clean[0][element], 0);
+      spoiled[0][element] = 0;
+    }
+    EXPECT_EQ(spoiled, clean);
+  }
+}
+
+TEST_P(BlockSumsTest, BytesOnTheWay_AreThoseOfTheFormat) {
+  const int64_t ranks = GetParam();
+  const Outcome off = Exchange("fp8", "off", Nothing());
+  // Whole blocks for every rank: at most that many elements more than there are.
+  const double sent = 1 + 1.0 / 128 + 2;
+  const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  EXPECT_GE(static_cast<double>(off.bytes), sent * share * static_cast<double>(off.elements));
+  EXPECT_LT(static_cast<double>(off.bytes),
+            sent * share * static_cast<double>(off.elements + 128 * ranks));
+  for (const char* shard : {"optimizer", "gradients"}) {
+    const Outcome divided = Exchange("fp8", shard, Nothing());
+    const int64_t n = divided.elements;
+    EXPECT_EQ(divided.bytes, (n + n / 128 + 4 * n) / ranks * (ranks - 1)) << "weights are fp32";
   }
 }
 

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/formats/reduce_formats.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_recipes.h"
@@ -138,12 +139,13 @@ TEST(Trainer, Step_EveryShardLevel_GivesTheCurveOfOne) {
 // With one micro-batch a rank, and the same buckets, nothing is summed in another order.
 TEST(Trainer, Step_OneMicroBatchARank_DividedGradients_GiveTheBitsOfWholeOnes) {
   TempDir dir;
-  for (const char* format : {"fp32", "bf16"}) {
-    SCOPED_TRACE(format);
+  for (const formats::ReduceFormatRow& format : formats::kReduceFormats) {
+    SCOPED_TRACE(format.name);
     v1::JobSpec spec = SmallJob(dir.path());
-    spec.mutable_precision()->set_recipe(format);
-    spec.mutable_gradients()->set_dtype(format);
-    spec.mutable_gradients()->set_reduce_dtype(format);
+    const std::string sum(formats::DTypeName(format.sum));
+    spec.mutable_precision()->set_recipe(sum);
+    spec.mutable_gradients()->set_dtype(sum);
+    spec.mutable_gradients()->set_reduce_dtype(std::string(format.name));
     spec.mutable_batch()->set_micro_batch_size(4);
     spec.mutable_parallel()->set_bucket_mib(1);
     spec.mutable_parallel()->set_shard("optimizer");
@@ -153,6 +155,25 @@ TEST(Trainer, Step_OneMicroBatchARank_DividedGradients_GiveTheBitsOfWholeOnes) {
     EXPECT_EQ(divided.losses, whole.losses);
     EXPECT_EQ(divided.grad_norms, whole.grad_norms);
     EXPECT_EQ(divided.validation, whole.validation);
+  }
+}
+
+// A guard against broken sums, not a measure of quality. One rank exchanges nothing.
+TEST(Trainer, Step_Fp8Exchange_LearnsLikeFp32OnAnyNumberOfRanks) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path());
+  const Curve one = LearningCurve(spec);
+  spec.mutable_gradients()->set_reduce_dtype("fp8");
+  EXPECT_EQ(Train(spec, 1).losses, one.losses);
+  for (const char* shard : {"off", "optimizer", "gradients"}) {
+    for (const int ranks : {2, 3, 4}) {
+      SCOPED_TRACE(testing::Message() << shard << " " << ranks);
+      spec.mutable_parallel()->set_shard(shard);
+      const Curve curve = Train(spec, ranks);
+      EXPECT_NE(curve.losses.back(), one.losses.back());
+      EXPECT_NEAR(curve.losses.back() / one.losses.back(), 1.0, 0.02);
+      EXPECT_NEAR(curve.validation / one.validation, 1.0, 0.02);
+    }
   }
 }
 

@@ -82,24 +82,25 @@ double UpdateMemorySeconds(const StepWork& work, const Calibration& c) {
   return seconds;
 }
 
-// The part of the gradient exchange that lengthens a step. A ring moves 2 (N - 1) / N of them
-// through each link: half to sum them, half to hand the sums, or new weights, round. Backward of
-// the micro-batch, two thirds of it, runs beside it; nothing runs beside the exchange of whole
+// The part of the gradient exchange that lengthens a step. (N - 1) / N of the gradients go through
+// each link to be summed, and as much of the sums, or of new weights, to be handed round. Backward
+// of the micro-batch, two thirds of it, runs beside it; nothing runs beside the exchange of whole
 // gradients in the update.
 double ExchangeSeconds(const StepWork& work,
                        const GpuRow& gpu,
                        const Calibration& c,
                        const StepSetting& setting,
                        double micro_batch_seconds) {
-  const double share = 2.0 * (setting.gpus - 1) / setting.gpus;
+  const double share = (setting.gpus - 1.0) / setting.gpus;
   const double link = gpu.link_bytes * c.link;
   const auto lengthens = [&](double seconds) {
     const double beside = std::min(seconds, micro_batch_seconds * 2 / 3);
     return seconds - beside + c.not_hidden * beside;
   };
-  const double all = work.gradient_bytes * share / link;
+  const double sums = work.gradient_bytes * share / link;
+  const double all = sums + work.handed_round_bytes * share / link;
   const double before = work.sums_each_micro_batch ? setting.micro_batches - 1 : 0;
-  return before * lengthens(all / 2) + lengthens(all) + work.whole_gradient_bytes * share / link;
+  return before * lengthens(sums) + lengthens(all) + 2 * work.whole_gradient_bytes * share / link;
 }
 
 std::string Lacks(const GpuRow& gpu, const StepSetting& setting, double copy) {

@@ -135,7 +135,9 @@ class WorkBuilder {
       if (o_.precision.Quantises(p)) {
         bytes += Bytes(p.storage) + 2 * Bytes(o_.precision.recipe->fprop.b.dtype);
       }
-      work_.gradient_bytes += elements * Bytes(o_.reduce_dtype);
+      work_.gradient_bytes += elements * o_.reduce->PartBytes();
+      work_.handed_round_bytes +=
+          elements * (o_.shards > 1 ? Bytes(p.storage) : o_.reduce->SumBytes());
       if (bits == 0) {
         work_.update_bytes += elements * bytes;
       } else {

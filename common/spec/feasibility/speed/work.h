@@ -52,7 +52,10 @@ struct StepWork {
   std::vector<CodedUpdate> coded = {};  // and of the others
   std::vector<ProductWork> update_products = {};
   double update_launches = 0;  // of these products
-  double gradient_bytes = 0;   // that ranks exchange, in the format they do it in
+  // What ranks exchange, whole: gradients on their way to the rank that sums them, and what is then
+  // handed round, the sums or with a divided optimizer the new weights.
+  double gradient_bytes = 0;
+  double handed_round_bytes = 0;
   // Divided gradients: ranks sum them after each micro-batch, not only after the last.
   bool sums_each_micro_batch = false;
   // Whole gradients that ranks gather and give back between backward and the update.
