@@ -1,8 +1,11 @@
 // JSON files of a checkpoint: their format, version and typed keys.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,11 +23,22 @@ class KeyReader {
  public:
   KeyReader(const nlohmann::json& json, std::string_view file) : json_(json), file_(file) {}
 
+  // For an integer, also a number with a fraction or outside T is a mismatch.
   template <typename T>
   void Number(const char* key, T* out) {
     const auto it = json_.find(key);
     if (it == json_.end() || !it->is_number()) {
       return Fail(key, "is not a number");
+    }
+    if constexpr (std::is_integral_v<T>) {
+      if (!it->is_number_integer()) {
+        return Fail(key, "is not an integer");
+      }
+      const bool fits = it->is_number_unsigned() ? std::in_range<T>(it->get<uint64_t>())
+                                                 : std::in_range<T>(it->get<int64_t>());
+      if (!fits) {
+        return Fail(key, "is out of range");
+      }
     }
     *out = it->get<T>();
   }

@@ -111,6 +111,18 @@ TEST_F(CheckpointTest, ParseMeta_RecordedFields_AreReadAsEveryVersionWroteThem) 
   EXPECT_EQ(ParseMeta(json.dump(), "meta.json").status().code(), absl::StatusCode::kDataLoss);
 }
 
+// A number that no integer holds is another type, not an undefined conversion.
+TEST_F(CheckpointTest, ParseMeta_NumberOutsideItsInteger_IsDataLoss) {
+  const nlohmann::json json = nlohmann::json::parse(MetaToJson(Content(7).meta));
+  for (const nlohmann::json& number : {nlohmann::json(7.06667e29), nlohmann::json(1.5),
+                                       nlohmann::json(std::numeric_limits<uint64_t>::max())}) {
+    nlohmann::json wrong = json;
+    wrong["step"] = number;
+    EXPECT_EQ(ParseMeta(wrong.dump(), "meta.json").status().code(), absl::StatusCode::kDataLoss)
+        << number;
+  }
+}
+
 TEST_F(CheckpointTest, Write_SameStateTwice_SameBytes) {
   const auto a = Write(7);
   const auto b = Write(7);  // replaces
