@@ -256,12 +256,24 @@ class Soak:
         for name in self.names:
             c.wait_worker(name)
 
+    def answer(self, call):
+        """What `call` returns. It is made again while a busy disk keeps the coordinator from answering within jobctl's deadline; a job whose
+        acknowledgement was lost in this way is one more that must succeed."""
+        def once():
+            try:
+                return [call()]
+            except AssertionError as error:
+                if "Deadline Exceeded" not in str(error):
+                    raise
+                return None
+        return harness.wait_until("an answer", once, self.RECOVERY_MAX)[0]
+
     def submit(self):
         shape = self.shape
         spec = harness.tiny_job(self.data, shape.steps, shape.ranks, name="soak", **shape.job)
         spec["checkpoint"] = {"every_steps": CHECKPOINT_EVERY, "keep_last": 2}
         spec["resources"]["max_restarts"] = 1000
-        job = self.cluster.submit(spec)
+        job = self.answer(lambda: self.cluster.submit(spec))
         self.acknowledged.append(job)
         self.open.add(job)
         return job
@@ -270,7 +282,7 @@ class Soak:
         """The open ones, as the coordinator has them; those that have succeeded are replaced by new ones."""
         found = {}
         for job_id in sorted(self.open):
-            job = self.cluster.job(job_id)
+            job = self.answer(lambda: self.cluster.job(job_id))
             if job["state"] == "JOB_STATE_SUCCEEDED":
                 self.open.discard(job_id)
             elif job["state"] == "JOB_STATE_FAILED":
@@ -278,6 +290,13 @@ class Soak:
             else:
                 found[job_id] = job
         return found
+
+    def tell_open_jobs(self):
+        """What the coordinator says of the jobs that have not ended, for failure messages."""
+        for job_id in sorted(self.open):
+            for command in ("describe", "logs"):
+                said = self.cluster.jobctl(command, job_id, check=False)
+                print(f"--- {command} {job_id}\n{(said.stdout + said.stderr)[-4000:]}", file=sys.stderr, flush=True)
 
     def running(self):
         """Waits until enough jobs run."""
@@ -396,7 +415,7 @@ class Soak:
         for job_id in set(known) - set(self.acknowledged):  # it was taken and its answer lost
             self.cluster.wait_state(job_id, "SUCCEEDED")
         harness.wait_until("the removal of folders that no job needs", self.only_a_person_can_tell, self.RECOVERY_MAX)
-        self.cluster.jobctl("checkpoints", "prune", "--min-age", "0s", "--yes")
+        self.answer(lambda: self.cluster.jobctl("checkpoints", "prune", "--min-age", "0s", "--yes"))
         harness.wait_until("the removal of what was pruned", lambda: not self.leftovers().get("folders"), self.RECOVERY_MAX)
         trainers = [pid for name in self.cluster.workers for pid in self.cluster.trainer_pids(name)]
         if trainers:
@@ -408,7 +427,7 @@ class Soak:
             raise Failure(f"processes are left: {left}")
 
     def leftovers(self):
-        return self.cluster.json("checkpoints", "prune", "--dry-run", "--min-age", "0s")
+        return self.answer(lambda: self.cluster.json("checkpoints", "prune", "--dry-run", "--min-age", "0s"))
 
     def only_a_person_can_tell(self):
         """Whether all that is left are whole checkpoints whose times a jump of the clock has made useless (docs/reliability.md)."""
@@ -482,6 +501,7 @@ def one_cluster(options, folder):
         failure = f"{type(error).__name__}: {error}"
         print(f"FAILED after {soak.done} faults: {failure}", file=sys.stderr, flush=True)
         traceback.print_exc()
+        soak.tell_open_jobs()
     finally:
         soak.close(stays=options.folder and failure)
     return soak.summary(failure)
