@@ -27,7 +27,7 @@ bool AnyFailed(const Findings& findings) {
                      [](const Finding& finding) { return finding.verdict == Verdict::kFailed; });
 }
 
-std::string Render(const Findings& findings, OutputFormat format, int columns) {
+std::string Render(const Findings& findings, const OutputFormat& format, int columns) {
   if (format == OutputFormat::kJson || format == OutputFormat::kYaml) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Finding& finding : findings) {

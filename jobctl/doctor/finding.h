@@ -30,6 +30,6 @@ bool AnyFailed(const Findings& findings);
 
 // Table: a line each, the remedy below it, continued at word boundaries beyond `columns` (0 = as
 // wide as it comes). JSON and YAML: a list of {check, status, text, remedy}.
-std::string Render(const Findings& findings, OutputFormat format, int columns = 0);
+std::string Render(const Findings& findings, const OutputFormat& format, int columns = 0);
 
 }  // namespace hearth::jobctl

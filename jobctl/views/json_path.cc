@@ -123,7 +123,7 @@ size_t BraceEnd(std::string_view text, size_t at) {
     if (quote != 0 && text[at] == '\\') {
       ++at;
     } else if (quote != 0) {
-      quote = text[at] == quote ? 0 : quote;
+      quote = text[at] == quote ? '\0' : quote;
     } else if (text[at] == '"' || text[at] == '\'') {
       quote = text[at];
     } else if (text[at] == '}') {

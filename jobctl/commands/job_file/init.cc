@@ -21,9 +21,10 @@
 
 namespace hearth {
 
-// configs/job.schema.json
+// NOLINTBEGIN(readability-identifier-naming): the build makes them of configs/job.schema.json
 extern const unsigned char job_schema[];
 extern const std::size_t job_schema_size;
+// NOLINTEND(readability-identifier-naming)
 
 namespace jobctl {
 namespace {

@@ -139,7 +139,7 @@ TEST_P(CollectiveTest, Tensors_SumsPiecesAndGroups) {
     std::vector<uint8_t> sent(static_cast<size_t>(W * length));
     std::vector<uint8_t> received(sent.size(), 0xFF);
     for (int64_t i = 0; i < W * length; ++i) {
-      sent[static_cast<size_t>(i)] = static_cast<uint8_t>(16 * r + i / length);
+      sent[static_cast<size_t>(i)] = static_cast<uint8_t>(int64_t{16} * r + i / length);
     }
     const std::vector<uint8_t> before = sent;
     ASSERT_TRUE(comm.AllToAll(exec, kernels::View(sent.data(), {W, length}),
@@ -173,8 +173,8 @@ TEST_P(CollectiveTest, WrongTensors_AreRefusedAndHarmNothing) {
     std::vector<float> other(static_cast<size_t>(2 * W));
     const kernels::TensorView even = kernels::View(data.data(), {W});
     EXPECT_TRUE(absl::IsInvalidArgument(comm.AllToAll(exec, uneven, uneven)));
-    EXPECT_TRUE(
-        absl::IsInvalidArgument(comm.AllToAll(exec, even, kernels::View(other.data(), {2 * W}))));
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        comm.AllToAll(exec, even, kernels::View(other.data(), {int64_t{2} * W}))));
     EXPECT_TRUE(absl::IsInvalidArgument(comm.AllReduceMax(exec, uneven)));
     const kernels::TensorView bf16(data.data(), kernels::DType::kBF16, {W});
     EXPECT_TRUE(absl::IsInvalidArgument(comm.AllReduceSum(exec, bf16)));

@@ -39,8 +39,8 @@ class BackgroundCheckTest : public ::testing::Test {
 };
 
 TEST_F(BackgroundCheckTest, SlowFile_DelaysNobodyAndIsToldLater) {
-  BackgroundCheck check(FileVerifier("", 1, env_), {RecordedFile{dir_ + "/a", Sha256Hex("other")}},
-                        Clock::Real());
+  BackgroundCheck check(FileVerifier("", 1, env_),
+                        {RecordedFile{dir_ + "/a", {Sha256Hex("other")}}}, Clock::Real());
   EXPECT_TRUE(check.Wait(absl::ZeroDuration()).ok());
   EXPECT_TRUE(check.status().ok());
   EXPECT_FALSE(check.done());
@@ -52,7 +52,7 @@ TEST_F(BackgroundCheckTest, SlowFile_DelaysNobodyAndIsToldLater) {
 
 TEST_F(BackgroundCheckTest, GoodFile_IsOk) {
   env_.Open();
-  BackgroundCheck check(FileVerifier("", 1, env_), {RecordedFile{dir_ + "/a", Sha256Hex("text")}},
+  BackgroundCheck check(FileVerifier("", 1, env_), {RecordedFile{dir_ + "/a", {Sha256Hex("text")}}},
                         Clock::Real());
   EXPECT_TRUE(check.Wait(absl::InfiniteDuration()).ok());
   EXPECT_TRUE(check.done());

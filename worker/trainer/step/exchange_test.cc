@@ -3,8 +3,8 @@
 #include "worker/trainer/step/exchange.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <set>
@@ -23,7 +23,7 @@ namespace {
 // What backward of a rank makes of one element in one micro-batch: a whole number, so that sums are
 // exact in any order.
 float GradientAt(int rank, int micro_batch, int parameter, int64_t element) {
-  const int64_t value = parameter + 5 * element + 11 * rank + 13 * micro_batch;
+  const int64_t value = parameter + 5 * element + int64_t{11} * rank + int64_t{13} * micro_batch;
   return static_cast<float>(value % 29 - 14);
 }
 
@@ -98,6 +98,28 @@ void ExpectSums(const Engine& engine, int ranks, const std::vector<int>& micro_b
   }
 }
 
+// Two steps of three rounds, the second of which begins its sums again; the first round of each is
+// idle on all ranks but the first.
+void RunDividedSteps(const Engine& engine, GradientExchange& exchange, int rank, int ranks) {
+  for (const std::vector<int>& micro_batches : {std::vector{0, 1, 2}, std::vector{3, 4, 5}}) {
+    for (int round = 0; round < 3; ++round) {
+      SpoilSlots(engine);
+      ASSERT_TRUE(
+          exchange.BeginPass(engine.exec(), {.first = round == 0, .last = round == 2}).ok());
+      if (round == 0 && rank > 0) {
+        ASSERT_TRUE(exchange.RunIdle(engine.exec()).ok());
+      } else {
+        const int micro_batch = micro_batches[static_cast<size_t>(round)];
+        Backward(engine, exchange, [rank, micro_batch](int parameter, int64_t element) {
+          return GradientAt(rank, micro_batch, parameter, element);
+        });
+      }
+      ASSERT_TRUE(exchange.FinishPass(engine.exec()).ok());
+    }
+    ExpectSums(engine, ranks, micro_batches);
+  }
+}
+
 TEST_P(ExchangeTest, DividedGradients_EachRankKeepsTheSumsOfItsPart) {
   const v1::JobSpec spec = Job();
   for (const int ranks : {2, 3}) {
@@ -111,25 +133,7 @@ TEST_P(ExchangeTest, DividedGradients_EachRankKeepsTheSumsOfItsPart) {
         const Engine& engine = *made->engine;
         const auto exchange = GradientExchange::New(*made->engine, comm, Exchanged::kGradients);
         ASSERT_TRUE(exchange.ok()) << exchange.status();
-        // Two steps of three rounds: the second begins its sums again.
-        for (const std::vector<int>& micro_batches : {std::vector{0, 1, 2}, std::vector{3, 4, 5}}) {
-          for (int round = 0; round < 3; ++round) {
-            SpoilSlots(engine);
-            ASSERT_TRUE((*exchange)
-                            ->BeginPass(engine.exec(), {.first = round == 0, .last = round == 2})
-                            .ok());
-            if (round == 0 && rank > 0) {
-              ASSERT_TRUE((*exchange)->RunIdle(engine.exec()).ok());
-            } else {
-              const int micro_batch = micro_batches[static_cast<size_t>(round)];
-              Backward(engine, **exchange, [rank, micro_batch](int parameter, int64_t element) {
-                return GradientAt(rank, micro_batch, parameter, element);
-              });
-            }
-            ASSERT_TRUE((*exchange)->FinishPass(engine.exec()).ok());
-          }
-          ExpectSums(engine, ranks, micro_batches);
-        }
+        RunDividedSteps(engine, **exchange, rank, ranks);
         EXPECT_EQ((*exchange)->bytes_per_step(3) - (*exchange)->bytes_per_step(2),
                   int64_t{4} * engine.parameters().flat_weights().numel() / ranks * (ranks - 1));
       });
@@ -182,7 +186,7 @@ constexpr float kAbsent = -1e30F;
 
 // Numbers of both signs, over twelve powers of two, some zero.
 float RealAt(int rank, int parameter, int64_t element) {
-  const auto place = static_cast<uint64_t>(element * 131 + parameter * 17 + rank);
+  const auto place = static_cast<uint64_t>(element * 131 + int64_t{17} * parameter + rank);
   const uint64_t hash = (place + 1) * 0x9E3779B97F4A7C15U >> 20;
   const float magnitude = 1.0F + static_cast<float>(hash % 1021) / 1021.0F;
   return hash % 19 == 0 ? 0.0F
@@ -277,7 +281,7 @@ class BlockSumsTest : public testing::TestWithParam<int> {
           continue;
         }
         if (into[i][e] != kAbsent) {
-          ASSERT_EQ(std::memcmp(&into[i][e], &from[i][e], sizeof(float)), 0)
+          ASSERT_EQ(std::bit_cast<uint32_t>(into[i][e]), std::bit_cast<uint32_t>(from[i][e]))
               << i << "[" << e << "]";
         }
         into[i][e] = from[i][e];
