@@ -243,6 +243,20 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
              [](v1::JobSpec& job) { job.mutable_train()->set_spike_window(16); });
   ExpectIdle("gradients.reduce_dtype", "resources.workers > 1; here resources.workers is 1",
              [](v1::JobSpec& job) { job.mutable_gradients()->set_reduce_dtype("fp8"); });
+  ExpectIdle("offload.optimizer", "only with resources.device cuda; here resources.device is cpu",
+             [](v1::JobSpec& job) { job.mutable_offload()->set_optimizer(true); });
+  ExpectIdle("offload.masters", "only with optimizer.master fp32; here optimizer.master is none",
+             [](v1::JobSpec& job) {
+               job.mutable_resources()->set_device("cuda");
+               job.mutable_precision()->set_recipe("bf16");
+               job.mutable_optimizer()->set_master("none");
+               job.mutable_offload()->set_masters(true);
+             });
+  ExpectIdle("offload.masters", "with a recipe whose weights are narrower than FP32",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp32");
+               job.mutable_offload()->set_masters(true);
+             });
   ExpectIdle("parallel.bucket_mib", "resources.workers > 1; here resources.workers is 1",
              [](v1::JobSpec& job) { job.mutable_parallel()->set_bucket_mib(50); });
   ExpectIdle("precision.warmup_steps", "quantised recipe",
@@ -516,6 +530,14 @@ TEST(IdleKeys, DefaultsAndPresets_AreNoKeysOfTheUser) {
   job.mutable_train()->set_eval_every(0);
   job.mutable_parallel()->set_shard("off");
   EXPECT_EQ(Idle(job), "");
+  job.mutable_offload()->set_optimizer(false);
+  EXPECT_EQ(Idle(job), "");
+  v1::JobSpec away = ValidJob();
+  away.mutable_resources()->set_device("cuda");
+  away.mutable_precision()->set_recipe("bf16");
+  away.mutable_offload()->set_optimizer(true);
+  away.mutable_offload()->set_masters(true);
+  EXPECT_EQ(Idle(away), "");
   // Folders of rope models say how many positions they were made for, and a resolved spec keeps it.
   v1::JobSpec folder = ValidJob();
   folder.mutable_model()->clear_preset();
@@ -571,6 +593,7 @@ TEST(ResumeRules, TheNearestRow_Counts) {
   EXPECT_TRUE(FindResumeRule("data.validation").allowed);
   EXPECT_FALSE(FindResumeRule("data.train").allowed);
   EXPECT_FALSE(FindResumeRule("data").allowed);
+  EXPECT_TRUE(FindResumeRule("offload.masters").allowed);
   EXPECT_THAT(std::string(FindResumeRule("train.seed").why), HasSubstr("order of the data"));
   EXPECT_FALSE(FindResumeRule("train.stepz").known);
   EXPECT_FALSE(FindResumeRule("optimizer.groups.head.lr_scale").allowed);

@@ -93,7 +93,9 @@ absl::Status OffloadLanes::Fetch(absl::Span<const OffloadWindow> windows, size_t
 
 absl::Status OffloadLanes::WriteBack(const OffloadWindow& window) const {
   for (const OffloadCopy& copy : window.copies) {
-    HEARTH_RETURN_IF_ERROR(kernels::Copy(out_, copy.host, copy.slot, copy.bytes));
+    if (copy.changes) {
+      HEARTH_RETURN_IF_ERROR(kernels::Copy(out_, copy.host, copy.slot, copy.bytes));
+    }
   }
   return absl::OkStatus();
 }
@@ -143,11 +145,11 @@ std::vector<StreamedPieces::Away> StreamedPieces::AwayOf(const StorePiece& piece
                                                          const StreamNeeds& needs) const {
   std::vector<Away> away;
   if (needs.masters && piece.master_on_host) {
-    away.push_back({&StorePiece::master});
+    away.push_back({.master = &StorePiece::master, .changes = needs.changes_masters});
   }
   for (size_t k = 0; piece.states_on_host && k < piece.states.size(); ++k) {
     if (needs.state != nullptr && needs.state(parameter.states[k])) {
-      away.push_back({nullptr, k, parameter.states[k].per});
+      away.push_back({.state = k, .per = parameter.states[k].per});
     }
   }
   HEARTH_CHECK(away.empty() || (lanes_ != nullptr && lanes_->slot_bytes() > 0),
@@ -202,7 +204,7 @@ void StreamedPieces::Add(StorePiece part, const std::vector<Away>& away) {
     TensorView& tensor = view.master != nullptr ? part.*view.master : part.states[view.state];
     const size_t bytes = tensor.bytes();
     uint8_t* const slot = lanes_->slot(windows_.size() - 1) + used_;
-    window.copies.push_back({tensor.data, slot, bytes});
+    window.copies.push_back({tensor.data, slot, bytes, view.changes});
     tensor.data = slot;
     used_ += Aligned(static_cast<int64_t>(bytes));
     streams_ = true;

@@ -31,6 +31,7 @@ struct OffloadCopy {
   void* host = nullptr;
   void* slot = nullptr;
   size_t bytes = 0;
+  bool changes = true;  // else nothing is written back
 };
 
 // Pieces that are updated together, and what has to be fetched for them and written back.
@@ -83,6 +84,7 @@ class OffloadLanes {
 // What an update reads and writes of each piece, apart from gradients and weights.
 struct StreamNeeds {
   bool masters = false;
+  bool changes_masters = true;
   bool (*state)(const spec::ParameterState& state) = nullptr;  // null: no state
   bool (*of)(const spec::Parameter& parameter) = nullptr;      // null: all parameters
 };
@@ -109,6 +111,7 @@ class StreamedPieces {
     kernels::TensorView StorePiece::*master = nullptr;  // null: it is states[state]
     size_t state = 0;
     int64_t per = 1;  // elements of the piece for each of its own
+    bool changes = true;
   };
 
   std::vector<Away> AwayOf(const StorePiece& piece,

@@ -55,6 +55,22 @@ TEST_P(OffloadLanesTest, Run_FetchesAheadOfWork_AndWritesBackBehindIt) {
   }
 }
 
+TEST(OffloadLanesOneWayTest, Run_WhatDoesNotChange_IsNotWrittenBack) {
+  const kernels::Exec exec;
+  const auto lanes = OffloadLanes::New(exec);
+  ASSERT_TRUE(lanes.ok()) << lanes.status();
+  std::vector<int64_t> host = {1, 2, 3};
+  std::array<int64_t, 2> slots = {};
+  std::vector<OffloadWindow> windows = Windows(host, slots);
+  windows[1].copies[0].changes = false;
+  const auto work = [&](size_t w) {
+    slots[w % 2] += 10;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE((*lanes)->Run(exec, windows, work).ok());
+  EXPECT_EQ(host, (std::vector<int64_t>{11, 2, 13}));
+}
+
 TEST(OffloadLanesErrorTest, Run_WorkFails_EndsWithItsError) {
   const kernels::Exec exec;
   const auto lanes = OffloadLanes::New(exec);

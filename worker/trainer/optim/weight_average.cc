@@ -20,7 +20,10 @@ std::unique_ptr<WeightAverage> WeightAverage::Of(double decay,
 }
 
 WeightAverage::WeightAverage(double decay, const ParameterStore& parameters, OffloadLanes* lanes)
-    : decay_(decay), pieces_(parameters, lanes, {.masters = true, .state = &spec::IsAverageState}) {
+    : decay_(decay),
+      pieces_(parameters,
+              lanes,
+              {.masters = true, .changes_masters = false, .state = &spec::IsAverageState}) {
   for (const OffloadWindow& window : pieces_.windows()) {
     Ranges& ranges = ranges_.emplace_back();
     for (const StorePiece& piece : window.pieces) {
