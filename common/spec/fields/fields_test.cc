@@ -243,20 +243,6 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
              [](v1::JobSpec& job) { job.mutable_train()->set_spike_window(16); });
   ExpectIdle("gradients.reduce_dtype", "resources.workers > 1; here resources.workers is 1",
              [](v1::JobSpec& job) { job.mutable_gradients()->set_reduce_dtype("fp8"); });
-  ExpectIdle("offload.optimizer", "only with resources.device cuda; here resources.device is cpu",
-             [](v1::JobSpec& job) { job.mutable_offload()->set_optimizer(true); });
-  ExpectIdle("offload.masters", "only with optimizer.master fp32; here optimizer.master is none",
-             [](v1::JobSpec& job) {
-               job.mutable_resources()->set_device("cuda");
-               job.mutable_precision()->set_recipe("bf16");
-               job.mutable_optimizer()->set_master("none");
-               job.mutable_offload()->set_masters(true);
-             });
-  ExpectIdle("offload.masters", "with a recipe whose weights are narrower than FP32",
-             [](v1::JobSpec& job) {
-               job.mutable_precision()->set_recipe("fp32");
-               job.mutable_offload()->set_masters(true);
-             });
   ExpectIdle("parallel.bucket_mib", "resources.workers > 1; here resources.workers is 1",
              [](v1::JobSpec& job) { job.mutable_parallel()->set_bucket_mib(50); });
   ExpectIdle("precision.warmup_steps", "quantised recipe",
@@ -271,6 +257,23 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
   });
   ExpectIdle("train.eval_every", "data.validation is not given",
              [](v1::JobSpec& job) { job.mutable_train()->set_eval_every(10); });
+}
+
+TEST(IdleKeys, OffloadOfWhatIsNotThere_IsRefused) {
+  ExpectIdle("offload.optimizer", "only with resources.device cuda; here resources.device is cpu",
+             [](v1::JobSpec& job) { job.mutable_offload()->set_optimizer(true); });
+  ExpectIdle("offload.masters", "only with optimizer.master fp32; here optimizer.master is none",
+             [](v1::JobSpec& job) {
+               job.mutable_resources()->set_device("cuda");
+               job.mutable_precision()->set_recipe("bf16");
+               job.mutable_optimizer()->set_master("none");
+               job.mutable_offload()->set_masters(true);
+             });
+  ExpectIdle("offload.masters", "with a recipe whose weights are narrower than FP32",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp32");
+               job.mutable_offload()->set_masters(true);
+             });
 }
 
 TEST(IdleKeys, FieldsOfEntries_AreRefusedWithTheirPlace) {

@@ -52,7 +52,7 @@ struct StepWork {
   std::vector<CodedUpdate> coded = {};  // and of the others
   std::vector<ProductWork> update_products = {};
   double update_launches = 0;  // of these products
-  // Of masters and states in the host's memory, what the update fetches; it writes back no more.
+  // What the update fetches of the host's memory (offload); it writes back no more.
   double host_bytes = 0;
   // What ranks exchange, whole: gradients on their way to the rank that sums them, and what is then
   // handed round, the sums or with a divided optimizer the new weights.
