@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/io/faulty_env.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -238,6 +239,31 @@ TEST_F(OffloadRunTest, TooLittleHostMemory_IsRefusedWithTheFigures) {
     }
     options.host_bytes = int64_t{1} << 30;
     EXPECT_TRUE(Engine::Create(options).ok());
+  }
+}
+
+// The machine as it is, but for its memory.
+class LittleMemory : public FaultyEnv {
+ public:
+  LittleMemory() : FaultyEnv(Env::Real()) {}
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    return path == "/proc/meminfo" ? std::string("MemAvailable: 4 kB\n")
+                                   : FaultyEnv::ReadFile(path);
+  }
+};
+
+TEST_F(OffloadRunTest, RunOnAHostWithTooLittleMemory_EndsWithTheFigures) {
+  LittleMemory env;
+  for (const bool away : {true, false}) {
+    LocalKeyValueStore store;
+    FakeLink link(MakeTask(away ? With(Job(), Sets().back()) : Job(), dir_.path() + "/run"), store);
+    RankOptions options;
+    options.link = &link;
+    options.env = &env;
+    const v1::TrainerExit exit = RunRank(options);
+    EXPECT_EQ(exit.reason(), away ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_FINISHED)
+        << exit.message();
+    EXPECT_EQ(exit.message().find("4.0 KiB are free for it") != std::string::npos, away);
   }
 }
 

@@ -125,11 +125,9 @@ absl::Status Engine::CheckFitsHost(const spec::MemoryPlan& plan) const {
   if (lanes_ == nullptr) {
     return absl::OkStatus();
   }
-  // Pinned memory cannot be swapped out, and taking more than there is gets a process killed. So
-  // many ranks may pin theirs on this machine at this moment.
-  const int here = std::min(options_.world_size, std::max(1, kernels::GpuCount()));
+  // Pinned memory cannot be swapped out, and taking more than there is gets a process killed.
   const int64_t available =
-      options_.host_bytes.has_value() ? *options_.host_bytes : AvailableMemory(Env::Real()) / here;
+      options_.host_bytes.has_value() ? *options_.host_bytes : AvailableMemory(Env::Real());
   const int64_t needed = plan.arena_bytes(spec::MemoryTier::kPinnedHost);
   if (needed <= available) {
     return absl::OkStatus();

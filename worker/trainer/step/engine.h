@@ -50,8 +50,8 @@ struct EngineOptions {
   bool too_large_is_bad_spec = false;
   // Why no product goes to block-scaled matrix units; empty: those do that the GPU gets right.
   std::string no_native_blocks;
-  // Memory of the host that this rank may pin for offload, bytes; nothing: what the machine or the
-  // control group has left when the engine is made.
+  // Memory of the host that this rank may pin for offload, bytes (HostMemoryBytes); nothing: all
+  // that is left when the engine is made.
   std::optional<int64_t> host_bytes;
 };
 
