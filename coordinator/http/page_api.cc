@@ -174,7 +174,8 @@ Json Plan(const v1::JobRecord& record) {
             {"lower clock", step.stretch_seconds()},
             {"emulation", step.emulated_seconds()},
             {"gradients", step.exchange_seconds()},
-            {"waiting", step.lockstep_seconds()}}}};
+            {"waiting", step.lockstep_seconds()},
+            {"host memory", step.offload_seconds()}}}};
 }
 
 metrics::HttpResponse OneJob(const v1::JobRecord& record) {

@@ -220,7 +220,8 @@ class Diagnosis {
         {"lower clock", plan.step().stretch_seconds()},
         {"emulation", plan.step().emulated_seconds()},
         {"gradients", plan.step().exchange_seconds()},
-        {"waiting for the slowest", plan.step().lockstep_seconds()}};
+        {"waiting for the slowest", plan.step().lockstep_seconds()},
+        {"host memory", plan.step().offload_seconds()}};
     const char* between = "";
     for (const auto& [name, seconds] : parts) {
       if (seconds > 0.0) {

@@ -145,6 +145,7 @@ nlohmann::json Optional(const std::optional<double>& value) {
 nlohmann::json MemoryJson(const Feasibility& f) {
   nlohmann::json out = {{"total_bytes", f.total_bytes},
                         {"device_bytes", f.device_bytes},
+                        {"host_bytes", f.host_bytes},
                         {"largest_micro_batch", f.largest_micro_batch}};
   for (const spec::MemoryPart& part : f.memory) {
     out["parts"].push_back({{"name", part.name}, {"bytes", part.bytes}});
@@ -183,7 +184,7 @@ nlohmann::json TimeJson(const Feasibility& f) {
                  {"memory", t.memory_seconds},      {"optimizer", t.update_seconds},
                  {"gaps", t.gap_seconds},           {"stretch", t.stretch_seconds},
                  {"emulation", t.emulated_seconds}, {"exchange", t.exchange_seconds},
-                 {"lockstep", t.lockstep_seconds}};
+                 {"lockstep", t.lockstep_seconds},  {"offload", t.offload_seconds}};
   for (const spec::ProductTime& p : t.products) {
     out["products"].push_back({{"weight", p.work.weight},
                                {"pass", p.work.pass},

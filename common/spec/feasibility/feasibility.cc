@@ -97,6 +97,7 @@ class Assessment {
     for (const MemoryPart& part : f_.memory) {
       f_.total_bytes += part.bytes;
     }
+    f_.host_bytes = chosen.plan.arena_bytes(MemoryTier::kPinnedHost);
   }
 
   void FillTime(const VariedPlan& chosen) {

@@ -88,6 +88,7 @@ struct Feasibility {
   std::vector<MemoryPart> memory;  // add up to total_bytes
   int64_t total_bytes = 0;
   int64_t device_bytes = 0;
+  int64_t host_bytes = 0;  // pinned memory of the host, for each GPU
   int64_t largest_micro_batch = 0;
   std::vector<LevelRow> levels;
   std::vector<Saving> savings;

@@ -34,6 +34,7 @@ void AddMemory(const Feasibility& f, std::string& out) {
   absl::StrAppendFormat(&out, "%-24s %10.3f of %.3f GB (%.1f %%)\n", left >= 0 ? "left" : "missing",
                         Gb(left >= 0 ? left : -left), Gb(f.device_bytes),
                         100.0 * std::abs(Gb(left)) / Gb(f.device_bytes));
+  absl::StrAppendFormat(&out, "%-24s %10.3f\n", "pinned, of the host", Gb(f.host_bytes));
 }
 
 void AddLevels(const Feasibility& f, std::string& out) {
@@ -79,6 +80,7 @@ void AddStep(const Feasibility& f, std::string& out) {
       {"emulation", t.emulated_seconds},
       {"gradients not hidden", t.exchange_seconds},
       {"waiting for the slowest", t.lockstep_seconds},
+      {"host memory not hidden", t.offload_seconds},
   };
   absl::StrAppendFormat(&out, "\n%-24s %10s %8s\n", "STEP", "MS", "SHARE");
   for (const auto& [name, seconds] : parts) {

@@ -30,6 +30,8 @@ constexpr StepPair kStepSeconds[] = {
      &v1::StepPlan::set_exchange_seconds},
     {&StepTime::lockstep_seconds, &v1::StepPlan::lockstep_seconds,
      &v1::StepPlan::set_lockstep_seconds},
+    {&StepTime::offload_seconds, &v1::StepPlan::offload_seconds,
+     &v1::StepPlan::set_offload_seconds},
     {&StepTime::seconds, &v1::StepPlan::seconds, &v1::StepPlan::set_seconds},
     {&StepTime::watts, &v1::StepPlan::watts, &v1::StepPlan::set_watts},
 };
@@ -71,6 +73,7 @@ constexpr SizePair kJudgementSizes[] = {
     {&Feasibility::shards, &v1::PlanJudgement::shards, &v1::PlanJudgement::set_shards},
     {&Feasibility::total_bytes, &v1::PlanJudgement::total_bytes,
      &v1::PlanJudgement::set_total_bytes},
+    {&Feasibility::host_bytes, &v1::PlanJudgement::host_bytes, &v1::PlanJudgement::set_host_bytes},
     {&Feasibility::device_bytes, &v1::PlanJudgement::device_bytes,
      &v1::PlanJudgement::set_device_bytes},
     {&Feasibility::largest_micro_batch, &v1::PlanJudgement::largest_micro_batch,

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/spec/plan/offload.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
@@ -23,8 +24,7 @@ struct UnbuiltSaving {
   BufferClass away;
 };
 constexpr UnbuiltSaving kUnbuilt[] = {
-    {"optimizer state in the host's memory", BufferClass::kOptimizer},
-    {"masters in the host's memory", BufferClass::kMasters},
+    {"activations in the host's memory", BufferClass::kActivations},
 };
 
 // Changes that leave the arithmetic of a step as it is, but for the order of sums.
@@ -239,7 +239,7 @@ class Chooser {
       }
     }
     choice_.reasons.push_back(absl::StrFormat(
-        "with all that this version can change (%s) it still takes %.2f GB; a smaller model, a "
+        "with all that a plan proposes (%s) it still takes %.2f GB; offload, a smaller model, a "
         "shorter sequence or more GPUs (--gpus), which divide the optimizer, would need less",
         all, 1e-9 * static_cast<double>(least_bytes_ + OverheadBytes(plans_.gpus()))));
     return std::move(choice_);
@@ -282,6 +282,10 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
   for (const ShardRow& row : ShardRows()) {
     add("parallel.shard: " + Str(row.name), kSameLoss,
         [&](Variation& v) { v.shard = plans.gpus() > 1 ? row.level : v.shard; });
+  }
+  for (const OffloadRow& row : OffloadRows()) {
+    add(absl::StrCat("offload.", Str(row.name), ": true"), kSameLoss,
+        [&](Variation& v) { v.offload.Add(row.away); });
   }
   for (const StateField& field : StateFields()) {
     for (const std::string_view value : field.values()) {

@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/table_rows.h"
 #include "common/spec/fields/rows.h"
+#include "common/spec/model/dtype_alias.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/optimizer/optimizer_table.h"
@@ -36,6 +37,12 @@ const Recipe* RecipeOfJob(const v1::JobSpec& job_spec) {
 Truth Quantised(const v1::JobSpec& job_spec) {
   const Recipe* recipe = RecipeOfJob(job_spec);
   return recipe == nullptr ? Truth::kUnknown : FromBool(recipe->quantised());
+}
+
+// Whether weights are narrower than the masters that a job may keep beside them.
+Truth NarrowWeights(const v1::JobSpec& job_spec) {
+  const Recipe* const recipe = RecipeOfJob(job_spec);
+  return recipe == nullptr ? Truth::kUnknown : FromBool(recipe->parameters.storage != DType::kF32);
 }
 
 // Whether the device may have to emulate the recipe, or one that the job can fall back to.
@@ -107,6 +114,8 @@ const Predicate kPredicates[] = {
     {"on_request", OnRequest, "on request (jobctl sample)",
      [](const v1::JobSpec&) { return std::string("it is in a job file"); }},
     {"quantised", Quantised, "with a quantised recipe", RecipeText},
+    {"narrow_weights", NarrowWeights, "with a recipe whose weights are narrower than FP32",
+     RecipeText},
     {"can_be_emulated", CanBeEmulated, "with a recipe that the device may emulate",
      [](const v1::JobSpec& job_spec) {
        return Text(RecipeText(job_spec), " on ",

@@ -259,6 +259,23 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
              [](v1::JobSpec& job) { job.mutable_train()->set_eval_every(10); });
 }
 
+TEST(IdleKeys, OffloadOfWhatIsNotThere_IsRefused) {
+  ExpectIdle("offload.optimizer", "only with resources.device cuda; here resources.device is cpu",
+             [](v1::JobSpec& job) { job.mutable_offload()->set_optimizer(true); });
+  ExpectIdle("offload.masters", "only with optimizer.master fp32; here optimizer.master is none",
+             [](v1::JobSpec& job) {
+               job.mutable_resources()->set_device("cuda");
+               job.mutable_precision()->set_recipe("bf16");
+               job.mutable_optimizer()->set_master("none");
+               job.mutable_offload()->set_masters(true);
+             });
+  ExpectIdle("offload.masters", "with a recipe whose weights are narrower than FP32",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp32");
+               job.mutable_offload()->set_masters(true);
+             });
+}
+
 TEST(IdleKeys, FieldsOfEntries_AreRefusedWithTheirPlace) {
   ExpectIdle("data.train[0].weight", "only in a list of more than 1; here data.train has 1",
              [](v1::JobSpec& job) { job.mutable_data()->mutable_train(0)->set_weight(2); });
@@ -516,6 +533,14 @@ TEST(IdleKeys, DefaultsAndPresets_AreNoKeysOfTheUser) {
   job.mutable_train()->set_eval_every(0);
   job.mutable_parallel()->set_shard("off");
   EXPECT_EQ(Idle(job), "");
+  job.mutable_offload()->set_optimizer(false);
+  EXPECT_EQ(Idle(job), "");
+  v1::JobSpec away = ValidJob();
+  away.mutable_resources()->set_device("cuda");
+  away.mutable_precision()->set_recipe("bf16");
+  away.mutable_offload()->set_optimizer(true);
+  away.mutable_offload()->set_masters(true);
+  EXPECT_EQ(Idle(away), "");
   // Folders of rope models say how many positions they were made for, and a resolved spec keeps it.
   v1::JobSpec folder = ValidJob();
   folder.mutable_model()->clear_preset();
@@ -571,6 +596,7 @@ TEST(ResumeRules, TheNearestRow_Counts) {
   EXPECT_TRUE(FindResumeRule("data.validation").allowed);
   EXPECT_FALSE(FindResumeRule("data.train").allowed);
   EXPECT_FALSE(FindResumeRule("data").allowed);
+  EXPECT_TRUE(FindResumeRule("offload.masters").allowed);
   EXPECT_THAT(std::string(FindResumeRule("train.seed").why), HasSubstr("order of the data"));
   EXPECT_FALSE(FindResumeRule("train.stepz").known);
   EXPECT_FALSE(FindResumeRule("optimizer.groups.head.lr_scale").allowed);

@@ -48,6 +48,10 @@ GpuRow ReadRow(const std::string& name, const YAML::Node& node, std::vector<std:
   }
   row.link = facts.Text("link");
   row.link_bytes = facts.Number("link_gbs") * 1e9;
+  row.host_link_bytes = facts.Number("host_gbs") * 1e9;
+  if (row.host_link_bytes == 0 && row.link.rfind("PCIe", 0) == 0) {
+    row.host_link_bytes = row.link_bytes;
+  }
   row.power_watts = facts.Number("power_w");
   row.price_usd = facts.Number("price_usd");
   facts.RefuseOthers();

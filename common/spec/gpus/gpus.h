@@ -39,6 +39,7 @@ struct GpuRow {
   double flops[kMatrixFormatCount] = {0, 0, 0, 0};  // dense with FP32 sums, FLOP/s
   std::string link;                                 // between GPUs of a host
   double link_bytes = 0;                            // bytes/s in each direction
+  double host_link_bytes = 0;                       // the same between the GPU and its host
   double power_watts = 0;
   double price_usd = 0;
 

@@ -19,8 +19,12 @@ inline void AddAverageState(std::vector<Parameter>& table) {
   }
 }
 
+inline bool IsAverageState(const ParameterState& state) {
+  return state.name == kAverageState;
+}
+
 inline bool HasAverageState(const Parameter& parameter) {
-  return !parameter.states.empty() && parameter.states.back().name == kAverageState;
+  return !parameter.states.empty() && IsAverageState(parameter.states.back());
 }
 
 // The states that the optimizer keeps.

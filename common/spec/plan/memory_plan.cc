@@ -1,6 +1,7 @@
 #include "common/spec/plan/memory_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <limits>
 #include <numeric>
@@ -52,6 +53,8 @@ int64_t BestFit(const std::vector<Placed>& placed, int64_t base, const PlannedBu
   }
   return best_offset >= 0 ? best_offset : AlignUp(cursor, buffer.alignment);
 }
+
+using TierBytes = std::array<int64_t, kMemoryTierCount>;
 
 std::string Mebibytes(int64_t bytes) {
   return absl::StrFormat("%.2f", static_cast<double>(bytes) / (1 << 20));
@@ -139,25 +142,36 @@ absl::StatusOr<const PlannedBuffer*> MemoryPlan::Find(std::string_view name) con
 }
 
 int64_t MemoryPlan::ClassBytes(BufferClass buffer_class) const {
+  return ClassBytes(buffer_class, MemoryTier::kDevice) +
+         ClassBytes(buffer_class, MemoryTier::kPinnedHost);
+}
+
+int64_t MemoryPlan::ClassBytes(BufferClass buffer_class, MemoryTier tier) const {
   int64_t bytes = 0;
   for (const PlannedBuffer& buffer : buffers_) {
-    bytes += buffer.buffer_class == buffer_class ? buffer.bytes : 0;
+    bytes += buffer.buffer_class == buffer_class && buffer.tier == tier ? buffer.bytes : 0;
   }
   return bytes;
 }
 
 std::string MemoryPlan::ToTable(bool verbose) const {
-  std::string out = absl::StrFormat("%-14s %12s\n", "CLASS", "MIB");
-  int64_t sum = 0;
+  std::string out = absl::StrFormat("%-14s %12s %12s\n", "CLASS", "MIB", "HOST MIB");
+  const auto line = [&out](std::string_view name, const TierBytes& bytes) {
+    absl::StrAppendFormat(&out, "%-14s %12s %12s\n", std::string(name), Mebibytes(bytes[0]),
+                          Mebibytes(bytes[1]));
+  };
+  TierBytes sum = {0, 0};
   for (int i = 0; i < kBufferClassCount; ++i) {
-    const int64_t bytes = ClassBytes(static_cast<BufferClass>(i));
-    sum += bytes;
-    absl::StrAppendFormat(&out, "%-14s %12s\n", std::string(kClassNames[i]), Mebibytes(bytes));
+    TierBytes bytes = {0, 0};
+    for (size_t tier = 0; tier < bytes.size(); ++tier) {
+      bytes[tier] = ClassBytes(static_cast<BufferClass>(i), static_cast<MemoryTier>(tier));
+      sum[tier] += bytes[tier];
+    }
+    line(kClassNames[i], bytes);
   }
-  absl::StrAppendFormat(&out, "%-14s %12s\n", "sum", Mebibytes(sum));
-  const int64_t total = arena_bytes(MemoryTier::kDevice) + arena_bytes(MemoryTier::kPinnedHost);
-  absl::StrAppendFormat(&out, "%-14s %12s\n", "shared", Mebibytes(sum - total));
-  absl::StrAppendFormat(&out, "%-14s %12s\n", "total", Mebibytes(total));
+  line("sum", sum);
+  line("shared", {sum[0] - arena_bytes_[0], sum[1] - arena_bytes_[1]});
+  line("total", {arena_bytes_[0], arena_bytes_[1]});
   if (!verbose) {
     return out;
   }

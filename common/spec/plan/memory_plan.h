@@ -3,6 +3,7 @@
 // together share bytes. Pure arithmetic.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,6 +32,26 @@ std::string_view BufferClassName(BufferClass buffer_class);
 enum class MemoryTier { kDevice, kPinnedHost };
 inline constexpr int kMemoryTierCount = 2;
 std::string_view MemoryTierName(MemoryTier tier);
+
+// Classes whose buffers lie in pinned memory of the host (offload).
+class HostClasses {
+ public:
+  void Add(BufferClass buffer_class) { mask_ |= Bit(buffer_class); }
+  bool Has(BufferClass buffer_class) const { return (mask_ & Bit(buffer_class)) != 0; }
+  bool any() const { return mask_ != 0; }
+  MemoryTier TierOf(BufferClass buffer_class) const {
+    return Has(buffer_class) ? MemoryTier::kPinnedHost : MemoryTier::kDevice;
+  }
+
+  auto operator<=>(const HostClasses&) const = default;  // NOLINT(modernize-use-nullptr)
+
+ private:
+  static uint32_t Bit(BufferClass buffer_class) {
+    return uint32_t{1} << static_cast<uint32_t>(buffer_class);
+  }
+
+  uint32_t mask_ = 0;
+};
 
 // A buffer of a plan, by number.
 struct BufferId {
@@ -78,11 +99,13 @@ class MemoryPlan {
   int64_t arena_bytes(MemoryTier tier = MemoryTier::kDevice) const {
     return arena_bytes_[static_cast<int>(tier)];
   }
-  // Sum over the buffers of a class, as if nothing shared bytes.
+  // Sum over the buffers of a class, as if nothing shared bytes: of all tiers, and of one.
   int64_t ClassBytes(BufferClass buffer_class) const;
+  int64_t ClassBytes(BufferClass buffer_class, MemoryTier tier) const;
 
-  // The table that `plan` prints: a line per class, the sum, what sharing saved and the arena. With
-  // `verbose` also a line per buffer: name, class, bytes, offset, first and last use.
+  // The table that `plan` prints, with a column for each tier: a line per class, the sum, what
+  // sharing saved and the arena. With `verbose` also a line per buffer: name, class, bytes, offset,
+  // first and last use.
   std::string ToTable(bool verbose) const;
 
  private:

@@ -46,10 +46,12 @@ BufferId PlanBuilder::Floats(std::string name,
                              BufferClass buffer_class,
                              DType format,
                              std::vector<int64_t> shape,
-                             Lifetime life) {
+                             Lifetime life,
+                             MemoryTier tier) {
   const int64_t elements = Elements(shape);
   const int64_t bytes = wide_bytes_ > 0 ? elements * wide_bytes_ : DTypeBytes(format, elements);
   PlannedBuffer buffer = Make(std::move(name), buffer_class, bytes, life);
+  buffer.tier = tier;
   return Add(Shaped(std::move(buffer), format, std::move(shape)));
 }
 
@@ -57,10 +59,12 @@ BufferId PlanBuilder::Packed(std::string name,
                              BufferClass buffer_class,
                              DType format,
                              std::vector<int64_t> shape,
-                             Lifetime life) {
+                             Lifetime life,
+                             MemoryTier tier) {
   PlannedBuffer buffer =
       Make(std::move(name), buffer_class, DTypeBytes(format, Elements(shape)), life);
   buffer.packed = true;
+  buffer.tier = tier;
   return Add(Shaped(std::move(buffer), format, std::move(shape)));
 }
 

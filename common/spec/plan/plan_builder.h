@@ -29,13 +29,15 @@ class PlanBuilder {
                   BufferClass buffer_class,
                   DType format,
                   std::vector<int64_t> shape,
-                  Lifetime life);
+                  Lifetime life,
+                  MemoryTier tier = MemoryTier::kDevice);
   // A floating tensor in the format on every device.
   BufferId Packed(std::string name,
                   BufferClass buffer_class,
                   DType format,
                   std::vector<int64_t> shape,
-                  Lifetime life);
+                  Lifetime life,
+                  MemoryTier tier = MemoryTier::kDevice);
   // Elements of `element_bytes` bytes each, on every device.
   BufferId Words(std::string name,
                  BufferClass buffer_class,
@@ -47,6 +49,8 @@ class PlanBuilder {
   BufferId Pinned(std::string name, int64_t bytes, int32_t last);
 
   StepBuffers& ids() { return plan_.ids; }
+  // How many bytes a buffer has that was added; 0 after an error.
+  int64_t BytesOf(BufferId id) const { return status_.ok() ? plan_.At(id).bytes : 0; }
   absl::StatusOr<TrainingPlan> Finish() &&;
 
  private:

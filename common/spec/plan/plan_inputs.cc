@@ -12,6 +12,7 @@
 #include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/average_state.h"
 #include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/plan/offload.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
 
@@ -124,6 +125,7 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   options.shards = ShardsOf(shard, world_size);
   options.divide_gradients = RowOf(shard).gradients && options.shards > 1;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
+  options.offload = HostClassesOf(job_spec.offload());
   // Gradients travel in the format they are kept in unless the job says otherwise.
   options.reduce = FindRow(formats::kReduceFormats, &formats::ReduceFormatRow::name,
                            job_spec.gradients().has_reduce_dtype()

@@ -135,6 +135,8 @@ struct StoreBuffers {
   std::vector<BufferId> gradients;
   std::vector<BufferId> gradient_slots;  // of each of SlotsOf
   std::vector<BufferId> states;          // of each of PlaceStates
+  // Through which updates stream masters and states that are in the host's memory; else none.
+  std::vector<BufferId> offload_slots;
 };
 
 // Host memory of a micro-batch on its way to a GPU.

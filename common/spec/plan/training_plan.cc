@@ -15,6 +15,7 @@
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/logits.h"
+#include "common/spec/plan/offload.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/plan_report.h"
 #include "common/spec/violations/text.h"
@@ -62,7 +63,8 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   FormatNames names;
   for (const MasterBuffer& buffer : LargestMasters(o)) {
     ids.masters.push_back(out.Floats(names.Of("masters", buffer.format), BufferClass::kMasters,
-                                     buffer.format, {buffer.elements}, life));
+                                     buffer.format, {buffer.elements}, life,
+                                     o.offload.TierOf(BufferClass::kMasters)));
   }
   const int64_t parts = o.divide_gradients ? o.shards : 1;
   for (const GradientGroup& group : GradientGroups(*o.table, offsets)) {
@@ -79,8 +81,28 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
     std::string name = names.Of(Text("optimizer.", buffer.state.TensorName()), dtype);
     const bool wide = dtype == DType::kF32 && !buffer.state.in_blocks();
     const auto add = wide ? &PlanBuilder::Floats : &PlanBuilder::Packed;
-    ids.states.push_back(
-        (out.*add)(std::move(name), BufferClass::kOptimizer, dtype, {buffer.elements}, life));
+    ids.states.push_back((out.*add)(std::move(name), BufferClass::kOptimizer, dtype,
+                                    {buffer.elements}, life,
+                                    o.offload.TierOf(BufferClass::kOptimizer)));
+  }
+}
+
+// They live in the update alone, so that activations and gradients of the step share their bytes.
+void AddOffloadSlots(const BlockScope& scope, PlanBuilder& out) {
+  const HostClasses& away = scope.options.offload;
+  StoreBuffers& ids = out.ids().store;
+  int64_t streamed = 0;
+  for (const auto& [buffer_class, buffers] : {std::pair(BufferClass::kMasters, &ids.masters),
+                                              std::pair(BufferClass::kOptimizer, &ids.states)}) {
+    for (const BufferId id : *buffers) {
+      streamed += away.Has(buffer_class) ? out.BytesOf(id) : 0;
+    }
+  }
+  const int32_t update = scope.time.Update();
+  for (int slot = 0; streamed > 0 && slot < kOffloadSlots; ++slot) {
+    ids.offload_slots.push_back(out.Bytes(absl::StrCat("offload.slot.", slot),
+                                          BufferClass::kWorkspace, OffloadSlotBytes(streamed),
+                                          {update, update}));
   }
 }
 
@@ -477,6 +499,7 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   builder.ids().layers.resize(static_cast<size_t>(options.shape.layers));
   if (options.store) {
     AddPersistent(scope, builder);
+    AddOffloadSlots(scope, builder);
     AddStaging(scope, builder);
   }
   AddActivations(scope, builder);

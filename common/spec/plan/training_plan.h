@@ -106,6 +106,8 @@ struct TrainingPlanOptions {
   // Size of a gradient bucket in the format of `reduce`'s parts; 0 = all gradients are one, or with
   // divided ones each block's.
   int64_t bucket_bytes = 0;
+  // What lies in the host's memory (offload). Only classes of OffloadRows().
+  HostClasses offload = {};
   // How gradients travel between ranks.
   const formats::ReduceFormatRow* reduce = &formats::kReduceFormats[0];
   // False: forward only (evaluation, sampling): no gradients, no optimizer, layers share all

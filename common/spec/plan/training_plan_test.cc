@@ -7,6 +7,7 @@
 #include "common/base/table_rows.h"
 #include "common/base/units.h"
 #include "common/spec/plan/gradient_buckets.h"
+#include "common/spec/plan/offload.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/resolve/resolve.h"
@@ -454,6 +455,42 @@ TEST_F(TrainingPlanTest, ParseRecompute_KnowsEveryLevelByName) {
   }
   Recompute parsed = Recompute::kNone;
   EXPECT_FALSE(ParseRecompute("everything", parsed));
+}
+
+TEST_F(TrainingPlanTest, Offload_PutsMastersAndStatesOnTheHost_AndSlotsBetweenActivations) {
+  options_.wide_bytes = 0;
+  const TrainingPlan device = *PlanTraining(options_);
+  EXPECT_FALSE(device.Find("offload.slot.0").ok());
+  for (const OffloadRow& row : OffloadRows()) {
+    options_.offload.Add(row.away);
+  }
+  const TrainingPlan host = *PlanTraining(options_);
+  const int64_t moved = device.ClassBytes(BufferClass::kMasters, MemoryTier::kDevice) +
+                        device.ClassBytes(BufferClass::kOptimizer, MemoryTier::kDevice);
+  EXPECT_EQ(host.ClassBytes(BufferClass::kMasters, MemoryTier::kDevice), 0);
+  EXPECT_EQ(host.ClassBytes(BufferClass::kOptimizer, MemoryTier::kDevice), 0);
+  EXPECT_EQ(host.arena_bytes(MemoryTier::kPinnedHost),
+            device.arena_bytes(MemoryTier::kPinnedHost) + moved);
+  EXPECT_EQ(host.arena_bytes(), device.arena_bytes() - moved)
+      << "the slots lie where the step's activations were";
+  for (const char* name : {"offload.slot.0", "offload.slot.1"}) {
+    const PlannedBuffer& slot = **host.Find(name);
+    EXPECT_EQ(slot.bytes, OffloadSlotBytes(moved));
+    EXPECT_EQ(slot.first_use, TimelineOf(options_.shape).Update());
+  }
+  options_.training = false;
+  EXPECT_FALSE(PlanTraining(options_)->Find("offload.slot.0").ok());
+}
+
+TEST_F(TrainingPlanTest, ToTable_HasAColumnForEachTier) {
+  options_.wide_bytes = 0;
+  options_.offload.Add(BufferClass::kMasters);
+  const std::string text = Plan().ToTable(false);
+  EXPECT_EQ(text.substr(0, text.find('\n')), "CLASS                   MIB     HOST MIB");
+  const size_t masters = text.find("masters ");
+  const std::string line = text.substr(masters, text.find('\n', masters) - masters);
+  EXPECT_EQ(line.substr(0, 27), "masters                0.00") << line;
+  EXPECT_NE(line.substr(27), "         0.00") << line;
 }
 
 TEST_F(TrainingPlanTest, ToTable_Verbose_ListsEveryBuffer) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/io/available_memory.h"
 
 namespace hearth::trainer {
 

@@ -133,13 +133,6 @@ TEST_F(BackgroundWriterTest, NoMemoryForASnapshot_WritesFromTheContentItself) {
   EXPECT_EQ((*same)->manifest_sha256, (*done)->manifest_sha256);
 }
 
-TEST(AvailableMemory, MachineWithLittle_SaysSo) {
-  SlowEnv env;
-  env.little_memory = true;
-  EXPECT_EQ(AvailableMemory(env), 2048);
-  EXPECT_GT(AvailableMemory(Env::Real()), 1 << 20);
-}
-
 TEST_F(BackgroundWriterTest, Submit_StateChangesAfterwards_SnapshotIsWritten) {
   TestModel model = MakeTestModel("llama");
   std::vector<float> moment(100);

@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/io/env.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 
 namespace hearth::trainer {
@@ -50,9 +49,5 @@ class Snapshot {
   size_t capacity_ = 0;
   size_t pinned_ = 0;  // bytes from the start
 };
-
-// Memory that this process may still take: what the machine has available, or what is left of the
-// control group's limit if that is less.
-int64_t AvailableMemory(Env& env);
 
 }  // namespace hearth::trainer

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
+#include "common/io/available_memory.h"
 #include "common/spec/gpus/gpus.h"
 #include "kernels/cuda/device.h"
 
@@ -92,6 +93,10 @@ absl::StatusOr<int64_t> WholeMemoryBytes(kernels::CudaContext* context, int worl
   int64_t total = 0;
   HEARTH_RETURN_IF_ERROR(kernels::DeviceMemory(*context, free, total));
   return CappedGpuBytes(spec::PlannableBytes("cuda", total, world_size), world_size);
+}
+
+int64_t HostMemoryBytes(Env& env, int world_size) {
+  return AvailableMemory(env) / std::clamp(world_size, 1, std::max(1, kernels::GpuCount()));
 }
 
 absl::Status DeviceTooSmallError(const std::string& text) {

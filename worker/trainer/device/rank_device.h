@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/io/env.h"
 #include "kernels/cuda/context.h"
 #include "worker/trainer/device/tuned_plan_paths.h"
 
@@ -29,6 +30,11 @@ absl::StatusOr<int64_t> GpuMemoryBytes(kernels::CudaContext& context, int world_
 // A GPU: spec::PlannableBytes of all of it, and no more than of HEARTH_MEMORY_BYTES; null, the CPU:
 // HEARTH_MEMORY_BYTES if set, else the machine's memory and swap.
 absl::StatusOr<int64_t> WholeMemoryBytes(kernels::CudaContext* context, int world_size);
+
+// Bytes of the host's memory that a rank of `world_size` may pin: its share of AvailableMemory, as
+// many ranks may be on this machine as it shows GPUs. Holds for ranks that all ask before any of
+// them pins.
+int64_t HostMemoryBytes(Env& env, int world_size);
 
 // kResourceExhausted, marked: a rank needs more than WholeMemoryBytes of its GPU, so that the job
 // can only run on a larger one. Annotate() keeps the mark.

@@ -3,11 +3,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/fault/fault.h"
+#include "common/io/checksum.h"
+#include "common/io/chunk_threads.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/precision/numerics.h"
 
@@ -22,6 +25,17 @@ namespace {
 
 constexpr int kDeviceTier = static_cast<int>(MemoryTier::kDevice);
 constexpr int kPinnedTier = static_cast<int>(MemoryTier::kPinnedHost);
+constexpr int64_t kZeroedAtOnce = int64_t{64} << 20;
+
+// By several threads, because states in the host's memory may be tens of GB.
+absl::Status ZeroHost(uint8_t* data, int64_t bytes) {
+  const int64_t chunks = (bytes + kZeroedAtOnce - 1) / kZeroedAtOnce;
+  return ForEachChunk(chunks, FileThreads(), [&](int64_t chunk) {
+    const int64_t begin = chunk * kZeroedAtOnce;
+    std::memset(data + begin, 0, static_cast<size_t>(std::min(kZeroedAtOnce, bytes - begin)));
+    return absl::OkStatus();
+  });
+}
 
 }  // namespace
 
@@ -35,25 +49,34 @@ Arena::~Arena() {
   if (device_ == Device::kCuda) {
     kernels::FreeDevice(base_[kDeviceTier]);
     kernels::FreePinned(base_[kPinnedTier]);
-  } else {
-    munmap(base_[kDeviceTier], static_cast<size_t>(plan_.arena_bytes()));
+    return;
+  }
+  for (int tier = 0; tier < spec::kMemoryTierCount; ++tier) {
+    if (base_[tier] != nullptr) {
+      munmap(base_[tier], static_cast<size_t>(plan_.arena_bytes(static_cast<MemoryTier>(tier))));
+    }
   }
 }
 
 absl::StatusOr<std::unique_ptr<Arena>> Arena::Allocate(spec::TrainingPlan plan, DType wide) {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.allocate"));
   std::unique_ptr<Arena> arena(new Arena(std::move(plan), Device::kCpu, wide));
-  const int64_t bytes = arena->plan_.arena_bytes();
-  void* base = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the machine does not give ", bytes, " bytes of memory"));
-  }
-  // Fewer TLB misses; a hint that may be refused without harm.
-  madvise(base, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  arena->base_[kDeviceTier] = static_cast<uint8_t*>(base);
   arena->owned_ = true;
+  for (int tier = 0; tier < spec::kMemoryTierCount; ++tier) {
+    const int64_t bytes = arena->plan_.arena_bytes(static_cast<MemoryTier>(tier));
+    if (bytes == 0) {
+      continue;
+    }
+    void* base = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the machine does not give ", bytes, " bytes of memory"));
+    }
+    // Fewer TLB misses; a hint that may be refused without harm.
+    madvise(base, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+    arena->base_[tier] = static_cast<uint8_t*>(base);
+  }
   return arena;
 }
 
@@ -69,6 +92,7 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::AllocateOnGpu(spec::TrainingPlan p
   if (const int64_t pinned = arena->plan_.arena_bytes(MemoryTier::kPinnedHost); pinned > 0) {
     HEARTH_ASSIGN_OR_RETURN(void* const host, kernels::AllocatePinned(static_cast<size_t>(pinned)));
     arena->base_[kPinnedTier] = static_cast<uint8_t*>(host);
+    HEARTH_RETURN_IF_ERROR(ZeroHost(arena->base_[kPinnedTier], pinned));
   }
   return arena;
 }

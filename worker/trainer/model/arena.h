@@ -15,11 +15,12 @@ namespace hearth::trainer {
 // Const access is thread-safe.
 class Arena {
  public:
-  // Host memory, zeroed. `wide` (kF32 or kF64) is the storage type of floating tensors.
+  // Host memory for all tiers, zeroed. `wide` (kF32 or kF64) is the storage type of floating
+  // tensors.
   // kResourceExhausted: the machine does not give the memory.
   static absl::StatusOr<std::unique_ptr<Arena>> Allocate(spec::TrainingPlan plan,
                                                          kernels::DType wide);
-  // Memory of exec's GPU, zeroed, and pinned host memory for that tier; floating tensors have the
+  // Memory of exec's GPU and pinned host memory for that tier, zeroed; floating tensors have the
   // plan's formats. kResourceExhausted as above.
   static absl::StatusOr<std::unique_ptr<Arena>> AllocateOnGpu(spec::TrainingPlan plan,
                                                               const kernels::Exec& exec);
@@ -46,6 +47,10 @@ class Arena {
   // A planned buffer's bytes; null where the plan has none.
   uint8_t* Bytes(spec::BufferId id) const;
   int64_t BytesOf(spec::BufferId id) const;
+  // Whether the plan has it in pinned memory of the host.
+  bool OnHost(spec::BufferId id) const {
+    return id.exists() && plan_.At(id).tier == spec::MemoryTier::kPinnedHost;
+  }
   // The buffer as one T, which fits.
   template <typename T>
   T* As(spec::BufferId id) const {

@@ -96,6 +96,7 @@ void ParameterStore::BindMasters(const Arena& arena,
     for (size_t i = 0; i < pieces_.size(); ++i) {
       if (buffers[k].offsets[i] >= 0) {
         pieces_[i].master = Slice(flat, buffers[k].offsets[i], pieces_[i].place.elements);
+        pieces_[i].master_on_host = arena.OnHost(arena.ids().store.masters[k]);
       }
     }
   }
@@ -183,8 +184,10 @@ void ParameterStore::CutStates(const Arena& arena, const std::vector<spec::State
                        [&state](const spec::StateBuffer& b) { return b.state == state; });
       HEARTH_CHECK(buffer != buffers.end(), "every state has a buffer");
       const auto k = static_cast<size_t>(buffer - buffers.begin());
-      piece.states.push_back(Slice(arena.Floats(arena.ids().store.states[k]), buffer->offsets[i],
-                                   state.Count(piece.place.elements)));
+      const spec::BufferId id = arena.ids().store.states[k];
+      piece.states.push_back(
+          Slice(arena.Floats(id), buffer->offsets[i], state.Count(piece.place.elements)));
+      piece.states_on_host = arena.OnHost(id);
     }
   }
 }

@@ -32,6 +32,10 @@ struct StorePiece {
   kernels::TensorView weight;  // within the whole weights
   kernels::TensorView gradient;
   std::vector<kernels::TensorView> states;
+  // They lie in the host's memory (offload). A GPU reads and writes them there too, at the speed of
+  // its link to the host; updates stream them (optim/streamed_pieces.h).
+  bool master_on_host = false;
+  bool states_on_host = false;
 };
 
 // Weights are whole on every rank; with several shards a rank has masters and optimizer state only

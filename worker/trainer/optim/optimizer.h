@@ -7,11 +7,13 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/spec/optimizer/average_state.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "hearth/v1/job.pb.h"
 #include "kernels/core/exec.h"
 #include "kernels/step_gate/step_gate.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/optim/streamed_pieces.h"
 #include "worker/trainer/precision/numerics.h"
 #include "worker/trainer/precision/quant_state.h"
 
@@ -71,7 +73,13 @@ struct OptimizerContext {
   int rank = 0;                                            // of those that divide masters and state
   int shards = 1;                                          // how many do
   bool (*of)(const spec::Parameter& parameter) = nullptr;  // which parameters it updates; null: all
+  OffloadLanes* offload = nullptr;  // outlives the optimizer; null: nothing is in the host's memory
 };
+
+// Whether a state is the optimizer's own; StreamNeeds::state of most.
+inline bool IsOwnState(const spec::ParameterState& state) {
+  return !spec::IsAverageState(state);
+}
 
 #define HEARTH_DECLARE_OPTIMIZER(type, ...) \
   std::unique_ptr<Optimizer> Make##type(const OptimizerContext& context);

@@ -12,25 +12,38 @@ int64_t ElementsFrom(const kernels::TensorView& begin, const kernels::TensorView
 
 }  // namespace
 
-std::unique_ptr<WeightAverage> WeightAverage::Of(double decay, const ParameterStore& parameters) {
-  if (decay == 0) {
-    return nullptr;
-  }
-  std::unique_ptr<WeightAverage> average(new WeightAverage());
-  average->decay_ = decay;
-  for (const StorePiece& piece : parameters.pieces()) {
-    HEARTH_CHECK(
-        spec::HasAverageState(parameters.table()[static_cast<size_t>(piece.place.parameter)]),
-        "every parameter has the state of the average");
-    average->Add({piece.master, piece.states.back()});
-  }
-  return average;
+std::unique_ptr<WeightAverage> WeightAverage::Of(double decay,
+                                                 const ParameterStore& parameters,
+                                                 OffloadLanes* lanes) {
+  return decay == 0 ? nullptr
+                    : std::unique_ptr<WeightAverage>(new WeightAverage(decay, parameters, lanes));
 }
 
-void WeightAverage::Add(const Range& piece) {
+WeightAverage::WeightAverage(double decay, const ParameterStore& parameters, OffloadLanes* lanes)
+    : decay_(decay),
+      pieces_(parameters,
+              lanes,
+              {.masters = true, .changes_masters = false, .state = &spec::IsAverageState}) {
+  for (const OffloadWindow& window : pieces_.windows()) {
+    Ranges& ranges = ranges_.emplace_back();
+    for (const StorePiece& piece : window.pieces) {
+      HEARTH_CHECK(
+          spec::HasAverageState(parameters.table()[static_cast<size_t>(piece.place.parameter)]),
+          "every parameter has the state of the average");
+      const Range range = {piece.master, piece.states.back()};
+      if (pieces_.streams()) {
+        ranges.push_back(range);
+      } else {
+        Add(range, ranges);
+      }
+    }
+  }
+}
+
+void WeightAverage::Add(const Range& piece, Ranges& ranges) {
   // One launch for all: what lies between two tensors, zeros for alignment, is averaged too.
-  if (!ranges_.empty()) {
-    Range& last = ranges_.back();
+  if (!ranges.empty()) {
+    Range& last = ranges.back();
     const int64_t first = ElementsFrom(last.average, piece.average);
     if (last.weights.dtype == piece.weights.dtype && first >= last.average.numel() &&
         ElementsFrom(last.weights, piece.weights) == first) {
@@ -38,7 +51,7 @@ void WeightAverage::Add(const Range& piece) {
       return;
     }
   }
-  ranges_.push_back(piece);
+  ranges.push_back(piece);
 }
 
 absl::Status WeightAverage::Start(const kernels::Exec& exec) {
@@ -50,7 +63,13 @@ absl::Status WeightAverage::Step(const kernels::Exec& exec, const UpdateArgs& up
 }
 
 absl::Status WeightAverage::Run(const kernels::Exec& exec, const UpdateArgs& update) {
-  for (const Range& range : ranges_) {
+  return pieces_.Run(exec, [&](size_t window) { return Average(exec, update, ranges_[window]); });
+}
+
+absl::Status WeightAverage::Average(const kernels::Exec& exec,
+                                    const UpdateArgs& update,
+                                    const Ranges& ranges) {
+  for (const Range& range : ranges) {
     kernels::MovingAverageArgs args;
     args.x = range.weights;
     args.y = range.average;

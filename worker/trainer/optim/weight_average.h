@@ -10,6 +10,7 @@
 #include "kernels/moving_average/moving_average.h"
 #include "worker/trainer/model/parameter_store.h"
 #include "worker/trainer/optim/optimizer.h"
+#include "worker/trainer/optim/streamed_pieces.h"
 
 namespace hearth::trainer {
 
@@ -18,8 +19,10 @@ namespace hearth::trainer {
 class WeightAverage {
  public:
   // `decay` as train.ema; 0: nullptr. The table's parameters have the state that
-  // spec::AddAverageState adds.
-  static std::unique_ptr<WeightAverage> Of(double decay, const ParameterStore& parameters);
+  // spec::AddAverageState adds. `lanes` outlives it; null: nothing is in the host's memory.
+  static std::unique_ptr<WeightAverage> Of(double decay,
+                                           const ParameterStore& parameters,
+                                           OffloadLanes* lanes = nullptr);
 
   // The average of a new run, which is zeros before: the weights that it begins with.
   absl::Status Start(const kernels::Exec& exec);
@@ -32,12 +35,18 @@ class WeightAverage {
     kernels::TensorView average;
   };
 
-  WeightAverage() = default;
-  void Add(const Range& piece);
-  absl::Status Run(const kernels::Exec& exec, const UpdateArgs& update);
+  using Ranges = std::vector<Range>;
 
-  double decay_ = 0;
-  std::vector<Range> ranges_;  // pieces that lie behind one another in both are one
+  WeightAverage(double decay, const ParameterStore& parameters, OffloadLanes* lanes);
+  static void Add(const Range& piece, Ranges& ranges);
+  absl::Status Run(const kernels::Exec& exec, const UpdateArgs& update);
+  absl::Status Average(const kernels::Exec& exec, const UpdateArgs& update, const Ranges& ranges);
+
+  const double decay_;
+  const StreamedPieces pieces_;
+  // By window. Without offload pieces that lie behind one another in both are one; in a slot, other
+  // views lie between them.
+  std::vector<Ranges> ranges_;
 };
 
 }  // namespace hearth::trainer

@@ -127,6 +127,7 @@ absl::Status RankRun::Agree() {
   HEARTH_ASSIGN_OR_RETURN(parts.plan_bytes, PlanBytes());
   HEARTH_ASSIGN_OR_RETURN(parts.whole_bytes,
                           WholeMemoryBytes(rank_.cuda.get(), rank_.task.world_size()));
+  rank_.host_bytes = HostMemoryBytes(rank_.env, rank_.task.world_size());
   HEARTH_ASSIGN_OR_RETURN(rank_.agreed.shard, AgreeOnShardLevel(parts, rank_.blame));
   HEARTH_ASSIGN_OR_RETURN(rank_.agreed.micro_batch,
                           AgreeOnMicroBatch(parts, rank_.agreed.shard, rank_.blame));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "common/io/env.h"
@@ -71,6 +72,8 @@ struct RankContext {
   const bool leader;                           // rank 0
   std::unique_ptr<kernels::CudaContext> cuda;  // null: the CPU, or not opened yet
   Agreed agreed;                               // complete once the ranks have agreed
+  // HostMemoryBytes when they did, before any of them pinned.
+  std::optional<int64_t> host_bytes;
   // The exit reason if the present stage fails. Each stage sets it when it begins.
   v1::ExitReason blame = v1::EXIT_REASON_INTERNAL;
 };

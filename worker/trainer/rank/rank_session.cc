@@ -36,6 +36,7 @@ absl::Status RankSession::OpenOnce(const v1::JobSpec& spec, LoadedCheckpoint* re
   options.engine.world_size = std::max(1, rank_.task.world_size());
   options.engine.rank = rank_.task.rank();
   options.engine.shard = rank_.agreed.shard;
+  options.engine.host_bytes = rank_.host_bytes;
   if (spec::SeesOwnDocument(spec.data())) {
     rank_.blame = v1::EXIT_REASON_BAD_DATA;
     HEARTH_ASSIGN_OR_RETURN(options.engine.seen, data_.train().SeenShare());

@@ -100,6 +100,16 @@ TEST(StepWatch, Await_AllocatesNothing) {
   EXPECT_EQ(g_allocations, 0);
 }
 
+TEST(OffloadAllocationTest, Step_AfterTheFirst_AllocatesNothing) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path());
+  spec.mutable_precision()->set_recipe("bf16");
+  spec.mutable_offload()->set_optimizer(true);
+  spec.mutable_offload()->set_masters(true);
+  ExpectNoAllocations(spec, 1);
+  ExpectNoAllocations(WithMuon(spec), 1);
+}
+
 TEST(MuonAllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   TempDir dir;
   v1::JobSpec spec = WithMuon(SmallJob(dir.path()));

@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/io/available_memory.h"
 #include "common/spec/gpus/gpus.h"
+#include "common/spec/plan/offload.h"
 #include "common/spec/plan/plan_report.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm_probe.h"
@@ -15,6 +17,26 @@
 
 namespace hearth::trainer {
 using kernels::DType;
+
+namespace {
+
+// What to change where the host has too little memory.
+std::string OffloadAdvice(const spec::HostClasses& away) {
+  std::string advice = "keep less of it there";
+  const char* between = ": ";
+  for (const spec::OffloadRow& row : spec::OffloadRows()) {
+    if (away.Has(row.away)) {
+      absl::StrAppend(&advice, between, "offload.",
+                      absl::string_view(row.name.data(), row.name.size()), ": false");
+      between = " or ";
+    }
+  }
+  return absl::StrCat(advice, away.Has(spec::BufferClass::kOptimizer)
+                                  ? ", or take a narrower optimizer.state"
+                                  : "");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
@@ -29,6 +51,7 @@ Engine::~Engine() {
   if (exec_.stream != nullptr) {
     // Kernels that are under way still use the arena.
     static_cast<void>(kernels::Synchronize(exec_));
+    lanes_.reset();
     arena_.reset();
     kernels::DeleteStream(exec_.stream);
   }
@@ -98,6 +121,22 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
                                                      : DeviceTooSmallError(message);
 }
 
+absl::Status Engine::CheckFitsHost(const spec::MemoryPlan& plan) const {
+  if (lanes_ == nullptr) {
+    return absl::OkStatus();
+  }
+  // Pinned memory cannot be swapped out, and taking more than there is gets a process killed.
+  const int64_t available =
+      options_.host_bytes.has_value() ? *options_.host_bytes : AvailableMemory(Env::Real());
+  const int64_t needed = plan.arena_bytes(spec::MemoryTier::kPinnedHost);
+  if (needed <= available) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "offload needs ", FormatBytes(needed), " of the host's memory for this rank, ",
+      FormatBytes(available), " are free for it; ", OffloadAdvice(job_plan_->options.offload)));
+}
+
 absl::Status Engine::Prepare() {
   seed_ = static_cast<uint64_t>(options_.spec.train().seed());
   HEARTH_ASSIGN_OR_RETURN(
@@ -114,6 +153,9 @@ absl::Status Engine::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(exec_.stream, kernels::NewStream(*options_.cuda));
     HEARTH_RETURN_IF_ERROR(ChooseProducts());
   }
+  if (options_.training && job_plan_->options.offload.any()) {
+    HEARTH_ASSIGN_OR_RETURN(lanes_, OffloadLanes::New(exec_));
+  }
   // Twice: the operations can say how much scratch they need only once they are bound to shapes,
   // and that size moves what lies behind it in the arena. The first arena has addresses but no
   // memory.
@@ -124,6 +166,7 @@ absl::Status Engine::Prepare() {
       static_cast<int64_t>(std::max<size_t>(WorkspaceBytes(), 64));
   HEARTH_ASSIGN_OR_RETURN(spec::TrainingPlan plan, spec::PlanTraining(job_plan_->options));
   HEARTH_RETURN_IF_ERROR(CheckFits(plan));
+  HEARTH_RETURN_IF_ERROR(CheckFitsHost(plan));
   absl::StatusOr<std::unique_ptr<Arena>> arena =
       on_gpu() ? Arena::AllocateOnGpu(std::move(plan), exec_)
                : Arena::Allocate(std::move(plan), DType::kF32);
@@ -192,6 +235,9 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   context.quant = quant_.get();
   context.documents = documents();
   model_ = std::make_unique<Model>(context, *objective);
+  if (lanes_ != nullptr) {
+    lanes_->SetSlots(*arena_);
+  }
   if (options_.training) {
     const OptimizerContext optimizer = {&options_.spec.optimizer(),
                                         parameters_.get(),
@@ -200,9 +246,11 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
                                         seed_,
                                         exec_.device,
                                         options_.rank,
-                                        shards()};
+                                        shards(),
+                                        nullptr,
+                                        lanes_.get()};
     optimizer_ = MakeOptimizer(optimizer_row(), optimizer);
-    average_ = WeightAverage::Of(options_.spec.train().ema(), *parameters_);
+    average_ = WeightAverage::Of(options_.spec.train().ema(), *parameters_, lanes_.get());
   }
   const spec::StepBuffers& ids = arena_->ids();
   step_inputs_ = arena_->As<kernels::StepInputs>(ids.step_inputs);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
 #include "worker/trainer/optim/optimizer.h"
+#include "worker/trainer/optim/streamed_pieces.h"
 #include "worker/trainer/optim/weight_average.h"
 #include "worker/trainer/precision/numerics.h"
 #include "worker/trainer/precision/quant_state.h"
@@ -48,6 +50,9 @@ struct EngineOptions {
   bool too_large_is_bad_spec = false;
   // Why no product goes to block-scaled matrix units; empty: those do that the GPU gets right.
   std::string no_native_blocks;
+  // Memory of the host that this rank may pin for offload, bytes (HostMemoryBytes); nothing: all
+  // that is left when the engine is made.
+  std::optional<int64_t> host_bytes;
 };
 
 // Where ranks exchange gradients that are not reduced in place (spec::ReductionBuffers); empty
@@ -134,6 +139,8 @@ class Engine {
   absl::Status CheckDevice() const;
   // Unless `plan` fits, an error as of Create with the largest micro-batch that would.
   absl::Status CheckFits(const spec::MemoryPlan& plan) const;
+  // The same of what it has in the host's memory.
+  absl::Status CheckFitsHost(const spec::MemoryPlan& plan) const;
   size_t WorkspaceBytes() const;
 
   EngineOptions options_;
@@ -146,6 +153,8 @@ class Engine {
   std::string execution_note_;
   std::unique_ptr<ParameterStore> parameters_;
   std::unique_ptr<QuantState> quant_;
+  std::unique_ptr<OffloadLanes>
+      lanes_;  // null: nothing that updates change is in the host's memory
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<WeightAverage> average_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/spec/plan/offload.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
@@ -33,7 +34,8 @@ Variation VariedPlans::AsIs() const {
           .recompute = spec_.recompute(),
           .kept = ChoiceOf(spec_),
           .micro_batch = spec_.batch().micro_batch_size(),
-          .shard = ShardLevels().front()};
+          .shard = ShardLevels().front(),
+          .offload = HostClassesOf(spec_.offload())};
 }
 
 std::vector<ShardLevel> VariedPlans::ShardLevels() const {
@@ -50,6 +52,7 @@ absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {
   made.spec = WithChoice(spec_, variation.kept);
   made.spec.mutable_precision()->set_recipe(variation.recipe);
   made.spec.set_recompute(variation.recompute);
+  SetOffload(variation.offload, made.spec);
   made.spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(variation.micro_batch));
   HEARTH_ASSIGN_OR_RETURN(made.job, MakePlanInputs(made.spec, variation.micro_batch, /*threads=*/1,
                                                    /*training=*/true, gpus_, variation.shard));

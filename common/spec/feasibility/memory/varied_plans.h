@@ -21,6 +21,7 @@ struct Variation {
   StateChoice kept;
   int64_t micro_batch = 1;
   ShardLevel shard = ShardLevel::kOff;
+  HostClasses offload = {};
 
   auto operator<=>(const Variation&) const = default;  // NOLINT(modernize-use-nullptr)
 };

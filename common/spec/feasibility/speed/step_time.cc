@@ -103,12 +103,30 @@ double ExchangeSeconds(const StepWork& work,
   return before * lengthens(sums) + lengthens(all) + 2 * work.whole_gradient_bytes * share / link;
 }
 
-std::string Lacks(const GpuRow& gpu, const StepSetting& setting, double copy) {
+// Share of the link to the host that copies from and to pinned memory reach. A rule of thumb for
+// PCIe, not measured.
+constexpr double kHostShare = 0.8;
+
+// The part of the way from and to the host's memory that lengthens a step: both directions go at
+// the same time, and beside the kernels of the update.
+double OffloadSeconds(const StepWork& work, const GpuRow& gpu, double beside) {
+  return work.host_bytes > 0
+             ? std::max(0.0, work.host_bytes / (gpu.host_link_bytes * kHostShare) - beside)
+             : 0;
+}
+
+std::string Lacks(const StepWork& work,
+                  const GpuRow& gpu,
+                  const StepSetting& setting,
+                  double copy) {
   if (!(copy > 0)) {
     return Text(gpu.name, " has no memory bandwidth in configs/gpus.yaml");
   }
   if (setting.gpus > 1 && !(gpu.link_bytes > 0)) {
     return Text(gpu.name, " has no link between GPUs in configs/gpus.yaml");
+  }
+  if (work.host_bytes > 0 && !(gpu.host_link_bytes > 0)) {
+    return Text(gpu.name, " has no link to its host in configs/gpus.yaml");
   }
   return "";
 }
@@ -120,7 +138,7 @@ StepTime TimeOf(const StepWork& work,
                 const Calibration& c,
                 const StepSetting& setting) {
   StepTime t;
-  t.unknown = Lacks(gpu, setting, c.copy);
+  t.unknown = Lacks(work, gpu, setting, c.copy);
   const double n = setting.micro_batches;
   for (const ProductWork& product : work.products) {
     const double rate = ProductRate(c, product.format, product.m, product.n, product.k);
@@ -150,7 +168,9 @@ StepTime TimeOf(const StepWork& work,
     }
   }
   AddUpdateProducts(work, c, t);
-  t.update_seconds = UpdateMemorySeconds(work, c) + t.update_product_seconds;
+  const double kernels = UpdateMemorySeconds(work, c);
+  t.update_seconds = kernels + t.update_product_seconds;
+  t.offload_seconds = OffloadSeconds(work, gpu, kernels);
   t.gap_seconds = (work.launches * n + work.update_launches) * c.launch_seconds;
   const double others = t.attention_seconds + t.memory_seconds + t.update_seconds;
   t.stretch_seconds += others * (c.stretch_other - 1);
@@ -163,7 +183,7 @@ StepTime TimeOf(const StepWork& work,
     t.lockstep_seconds = alone * c.lockstep / std::sqrt(n);
     t.exchange_seconds = ExchangeSeconds(work, gpu, c, setting, (alone - t.update_seconds) / n);
   }
-  t.seconds = alone + t.lockstep_seconds + t.exchange_seconds;
+  t.seconds = alone + t.lockstep_seconds + t.exchange_seconds + t.offload_seconds;
   t.watts = MeanWatts(t, gpu, c);
   return t;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/spec/model/linear_name.h"
+#include "common/spec/optimizer/average_state.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/optimizer/orthogonal_work.h"
 #include "common/spec/plan/blocks/block.h"
@@ -109,6 +110,7 @@ class WorkBuilder {
     const double orthogonal_share = AddOrthogonal();
     for (const Parameter& p : *o_.table) {
       const auto elements = static_cast<double>(p.elements());
+      work_.host_bytes += elements * HostBytes(p) / o_.shards;
       double bytes = 2 * Bytes(p.gradient) + 2 * Bytes(p.master);
       if (p.has_master()) {
         bytes += Bytes(p.storage);
@@ -144,6 +146,18 @@ class WorkBuilder {
         AddCoded(bits, elements * coded_states / o_.shards, elements * bytes);
       }
     }
+  }
+
+  // For each element of a parameter.
+  double HostBytes(const Parameter& p) const {
+    double bytes = 0;
+    if (p.has_master() && o_.offload.Has(BufferClass::kMasters)) {
+      bytes += (HasAverageState(p) ? 2 : 1) * Bytes(p.master);  // the average reads them again
+    }
+    for (const ParameterState& state : p.states) {
+      bytes += o_.offload.Has(BufferClass::kOptimizer) ? Bytes(state.dtype) / state.per : 0;
+    }
+    return bytes;
   }
 
   void AddCoded(int bits, double values, double bytes) {

@@ -52,6 +52,8 @@ struct StepWork {
   std::vector<CodedUpdate> coded = {};  // and of the others
   std::vector<ProductWork> update_products = {};
   double update_launches = 0;  // of these products
+  // What the update fetches of the host's memory (offload); it writes back no more.
+  double host_bytes = 0;
   // What ranks exchange, whole: gradients on their way to the rank that sums them, and what is then
   // handed round, the sums or with a divided optimizer the new weights.
   double gradient_bytes = 0;

@@ -26,37 +26,42 @@ void SetStates(const spec::Parameter& parameter,
   }
 }
 
+kernels::AdamWTensor TensorOf(const OptimizerContext& context, const StorePiece& piece) {
+  const int i = piece.place.parameter;
+  const spec::Parameter& parameter = context.parameters->table()[static_cast<size_t>(i)];
+  const spec::GroupOptions group = spec::ResolveGroupOptions(*context.spec, parameter.group);
+  kernels::AdamWTensor tensor;
+  tensor.master = piece.master;
+  SetStates(parameter, piece, tensor);
+  tensor.grad = piece.gradient;
+  tensor.working = piece.weight;
+  tensor.lr_scale = group.lr_scale;
+  tensor.weight_decay = group.weight_decay;
+  tensor.index = static_cast<uint32_t>(i);
+  tensor.first_element = static_cast<uint64_t>(piece.place.first_element);
+  tensor.amax = context.quant->WeightAmaxOf(i);
+  return tensor;
+}
+
 class AdamW : public Optimizer {
  public:
-  explicit AdamW(const OptimizerContext& context) {
-    const v1::OptimizerSpec& options = *context.spec;
-    const ParameterStore& p = *context.parameters;
-    for (const StorePiece& piece : p.pieces()) {
-      const int i = piece.place.parameter;
-      const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
-      if (context.of != nullptr && !context.of(parameter)) {
-        continue;
+  explicit AdamW(const OptimizerContext& context)
+      : pieces_(*context.parameters,
+                context.offload,
+                {.masters = true, .state = &IsOwnState, .of = context.of}) {
+    for (const OffloadWindow& window : pieces_.windows()) {
+      std::vector<kernels::AdamWTensor>& tensors = tensors_.emplace_back();
+      for (const StorePiece& piece : window.pieces) {
+        tensors.push_back(TensorOf(context, piece));
       }
-      const spec::GroupOptions group = spec::ResolveGroupOptions(options, parameter.group);
-      kernels::AdamWTensor tensor;
-      tensor.master = piece.master;
-      SetStates(p.table()[static_cast<size_t>(i)], piece, tensor);
-      tensor.grad = piece.gradient;
-      tensor.working = piece.weight;
-      tensor.lr_scale = group.lr_scale;
-      tensor.weight_decay = group.weight_decay;
-      tensor.index = static_cast<uint32_t>(i);
-      tensor.first_element = static_cast<uint64_t>(piece.place.first_element);
-      tensor.amax = context.quant->WeightAmaxOf(i);
-      tensors_.push_back(tensor);
     }
-    args_.tensors = tensors_;
+    const v1::OptimizerSpec& options = *context.spec;
     args_.beta1 = options.beta1();
     args_.beta2 = options.beta2();
     args_.eps = options.eps();
     args_.round_working = context.numerics.weight;
     // It acts on weights that are their own masters and leaves fp32 masters alone.
-    args_.stochastic_rounding = p.some_weights_are_masters();
+    args_.stochastic_rounding = context.parameters->some_weights_are_masters();
     args_.seed = context.seed;
   }
 
@@ -64,7 +69,10 @@ class AdamW : public Optimizer {
     args_.inputs = update.inputs;
     args_.grad_scale = update.grad_scale;
     args_.skip = update.skip;
-    return kernels::AdamWStep(exec, args_);
+    return pieces_.Run(exec, [&](size_t window) {
+      args_.tensors = tensors_[window];
+      return kernels::AdamWStep(exec, args_);
+    });
   }
 
   size_t WorkspaceBytes() const override { return kernels::AdamWWorkspaceBytes(args_); }
@@ -76,7 +84,8 @@ class AdamW : public Optimizer {
   }
 
  private:
-  std::vector<kernels::AdamWTensor> tensors_;
+  StreamedPieces pieces_;
+  std::vector<std::vector<kernels::AdamWTensor>> tensors_;  // by window
   kernels::AdamWArgs args_;
 };
 

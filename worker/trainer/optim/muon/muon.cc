@@ -67,16 +67,24 @@ class Muon : public Optimizer {
   explicit Muon(const OptimizerContext& context)
       : device_(context.device),
         divided_(context.shards > 1),
+        momentum_pieces_(*context.parameters,
+                         context.offload,
+                         {.state = &IsOwnState, .of = &spec::IsHiddenMatrix}),
+        master_pieces_(
+            *context.parameters, context.offload, {.masters = true, .of = &spec::IsHiddenMatrix}),
         row_(kernels::FindNewtonSchulz(context.spec->newton_schulz())) {
     HEARTH_CHECK(row_ != nullptr, "optimizer.newton_schulz names a row");
     OptimizerContext rest = context;
     rest.of = &spec::IsNotHiddenMatrix;
     rest_ = MakeAdamW(rest);
-    BindPieces(context);
+    for (const OffloadWindow& window : momentum_pieces_.windows()) {
+      momenta_.push_back(MomentaOf(context, window));
+    }
+    for (const OffloadWindow& window : master_pieces_.windows()) {
+      updates_.push_back(UpdatesOf(context, window));
+    }
     BindMatrices(context);
-    momentum_.tensors = momenta_;
     momentum_.mu = context.spec->momentum();
-    update_.tensors = updates_;
     update_.round_working = context.numerics.weight;
     // It acts on weights that are their own masters and leaves fp32 masters alone.
     update_.stochastic_rounding = context.parameters->some_weights_are_masters();
@@ -93,13 +101,19 @@ class Muon : public Optimizer {
     momentum_.skip = update.skip;
     // On the pieces, before the gather: momentum works element by element, and each rank keeps it
     // for its pieces alone.
-    HEARTH_RETURN_IF_ERROR(kernels::MuonMomentum(exec, momentum_));
+    HEARTH_RETURN_IF_ERROR(momentum_pieces_.Run(exec, [&](size_t window) {
+      momentum_.tensors = momenta_[window];
+      return kernels::MuonMomentum(exec, momentum_);
+    }));
     for (const Group& group : groups_) {
       HEARTH_RETURN_IF_ERROR(Orthogonalise(exec, group, update.whole));
     }
     update_.inputs = update.inputs;
     update_.skip = update.skip;
-    return kernels::MuonUpdate(exec, update_);
+    return master_pieces_.Run(exec, [&](size_t window) {
+      update_.tensors = updates_[window];
+      return kernels::MuonUpdate(exec, update_);
+    });
   }
 
   size_t WorkspaceBytes() const override {
@@ -157,15 +171,25 @@ class Muon : public Optimizer {
     return whole->SumPieces(exec, group.number);
   }
 
-  // What this rank keeps and updates. A piece may lie in several matrices, each with its own rate.
-  void BindPieces(const OptimizerContext& context) {
-    const std::vector<spec::Parameter>& table = context.parameters->table();
-    for (const StorePiece& piece : context.parameters->pieces()) {
-      const spec::Parameter& parameter = table[static_cast<size_t>(piece.place.parameter)];
-      if (!spec::IsHiddenMatrix(parameter)) {
-        continue;
-      }
-      momenta_.push_back({piece.states[0], piece.gradient, BlocksOf(parameter, piece)});
+  using Momenta = std::vector<kernels::MuonMomentumTensor>;
+  using Updates = std::vector<kernels::MuonUpdateTensor>;
+
+  static Momenta MomentaOf(const OptimizerContext& context, const OffloadWindow& window) {
+    Momenta momenta;
+    for (const StorePiece& piece : window.pieces) {
+      const spec::Parameter& parameter =
+          context.parameters->table()[static_cast<size_t>(piece.place.parameter)];
+      momenta.push_back({piece.states[0], piece.gradient, BlocksOf(parameter, piece)});
+    }
+    return momenta;
+  }
+
+  // What this rank updates. A piece may lie in several matrices, each with its own rate.
+  static Updates UpdatesOf(const OptimizerContext& context, const OffloadWindow& window) {
+    Updates updates;
+    for (const StorePiece& piece : window.pieces) {
+      const spec::Parameter& parameter =
+          context.parameters->table()[static_cast<size_t>(piece.place.parameter)];
       const spec::GroupOptions group = spec::ResolveGroupOptions(*context.spec, parameter.group);
       for (const spec::LogicalMatrix& matrix : parameter.matrices) {
         const int64_t first = matrix.row_offset * matrix.cols - piece.place.first_element;
@@ -174,7 +198,7 @@ class Muon : public Optimizer {
         if (begin >= end) {
           continue;
         }
-        kernels::MuonUpdateTensor& tensor = updates_.emplace_back();
+        kernels::MuonUpdateTensor& tensor = updates.emplace_back();
         tensor.master = Slice(piece.master, begin, end - begin);
         tensor.o = Slice(piece.gradient, begin, end - begin);
         tensor.working = Slice(piece.weight, begin, end - begin);
@@ -186,6 +210,7 @@ class Muon : public Optimizer {
         tensor.first_element = static_cast<uint64_t>(piece.place.first_element + begin);
       }
     }
+    return updates;
   }
 
   // What this rank orthogonalises.
@@ -239,10 +264,12 @@ class Muon : public Optimizer {
 
   const kernels::Device device_;
   const bool divided_;
+  const StreamedPieces momentum_pieces_;
+  const StreamedPieces master_pieces_;
   const kernels::NewtonSchulzRow* row_;
   std::unique_ptr<Optimizer> rest_;
-  std::vector<kernels::MuonMomentumTensor> momenta_;
-  std::vector<kernels::MuonUpdateTensor> updates_;
+  std::vector<Momenta> momenta_;  // by window of momentum_pieces_
+  std::vector<Updates> updates_;  // by window of master_pieces_
   kernels::MuonMomentumArgs momentum_;
   kernels::MuonUpdateArgs update_;
   std::vector<Group> groups_;

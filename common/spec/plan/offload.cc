@@ -1,0 +1,53 @@
+#include "common/spec/plan/offload.h"
+
+#include <algorithm>
+
+namespace hearth::spec {
+namespace {
+
+constexpr OffloadRow kRows[] = {
+    {.name = "optimizer",
+     .away = BufferClass::kOptimizer,
+     .get = &v1::OffloadSpec::optimizer,
+     .set = &v1::OffloadSpec::set_optimizer},
+    {.name = "masters",
+     .away = BufferClass::kMasters,
+     .get = &v1::OffloadSpec::masters,
+     .set = &v1::OffloadSpec::set_masters},
+};
+
+constexpr int64_t kSmallestSlot = int64_t{16} << 10;
+constexpr int64_t kLargestSlot = int64_t{64} << 20;
+constexpr int64_t kSlotUnit = 4096;
+
+}  // namespace
+
+absl::Span<const OffloadRow> OffloadRows() {
+  return kRows;
+}
+
+HostClasses HostClassesOf(const v1::OffloadSpec& offload) {
+  HostClasses away;
+  for (const OffloadRow& row : kRows) {
+    if ((offload.*row.get)()) {
+      away.Add(row.away);
+    }
+  }
+  return away;
+}
+
+void SetOffload(HostClasses away, v1::JobSpec& job) {
+  job.clear_offload();
+  for (const OffloadRow& row : kRows) {
+    if (away.Has(row.away)) {
+      (job.mutable_offload()->*row.set)(true);
+    }
+  }
+}
+
+int64_t OffloadSlotBytes(int64_t streamed) {
+  const int64_t bytes = std::clamp(streamed / 16, kSmallestSlot, kLargestSlot);
+  return (bytes + kSlotUnit - 1) / kSlotUnit * kSlotUnit;
+}
+
+}  // namespace hearth::spec

@@ -1,0 +1,38 @@
+// The rows of a job's `offload`: what lies in pinned memory of the host and passes through the GPU
+// in pieces. Updates stream it (worker/trainer/optim/streamed_pieces.h); everything else reads and
+// writes it where it is, which a GPU can do.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/types/span.h"
+#include "common/spec/plan/memory_plan.h"
+#include "hearth/v1/job.pb.h"
+
+namespace hearth::spec {
+
+struct OffloadRow {
+  std::string_view name;  // in the job file: "offload.<name>"
+  BufferClass away;       // the buffers that lie in the host's memory
+  bool (v1::OffloadSpec::*get)() const;
+  void (v1::OffloadSpec::*set)(bool);
+};
+
+// Rows live for ever.
+absl::Span<const OffloadRow> OffloadRows();
+
+HostClasses HostClassesOf(const v1::OffloadSpec& offload);
+// The other way round; clears `offload` where nothing is away.
+void SetOffload(HostClasses away, v1::JobSpec& job);
+
+// Memory of the GPU through which an update streams what is away: while one slot is computed with,
+// the other is written back and filled again.
+inline constexpr int kOffloadSlots = 2;
+
+// Bytes of a slot for `streamed` bytes of the host: a sixteenth, so that no more than that of the
+// way in and of the way out has nothing beside it; at most 64 MiB, above which copies get no
+// faster, and no less than a few blocks of every state need.
+int64_t OffloadSlotBytes(int64_t streamed);
+
+}  // namespace hearth::spec

@@ -1,0 +1,271 @@
+// Masters and optimizer state in the host's memory: the same bits as on the device, whatever lies
+// there, for every optimizer and format of state.
+#include "common/spec/plan/offload.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/io/faulty_env.h"
+#include "common/spec/optimizer/optimizer_table.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_run.h"
+#include "worker/trainer/checkpoint/meta.h"
+
+namespace hearth::trainer {
+namespace {
+
+using spec::HostClasses;
+using spec::MemoryTier;
+using ::testing::HasSubstr;
+
+// All sets of rows but the empty one.
+std::vector<HostClasses> Sets() {
+  std::vector<HostClasses> sets;
+  const size_t rows = spec::OffloadRows().size();
+  for (size_t bits = 1; bits < size_t{1} << rows; ++bits) {
+    HostClasses& away = sets.emplace_back();
+    for (size_t i = 0; i < rows; ++i) {
+      if ((bits >> i & 1) != 0) {
+        away.Add(spec::OffloadRows()[i].away);
+      }
+    }
+  }
+  return sets;
+}
+
+v1::JobSpec With(v1::JobSpec spec, HostClasses away) {
+  spec::SetOffload(away, spec);
+  return spec;
+}
+
+std::string Bytes(const kernels::TensorView& view) {
+  return {view.as<char>(), view.bytes()};
+}
+
+// What updates change of each rank's pieces, after three steps.
+std::vector<std::vector<std::string>> Train(const v1::JobSpec& spec, int ranks) {
+  std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(ranks);
+  std::vector<std::vector<std::string>> all(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const std::unique_ptr<TestRank> rank = MakeRank(spec, *comms[static_cast<size_t>(r)]);
+      for (int step = 0; step < 3; ++step) {
+        const absl::StatusOr<StepResult> result = rank->trainer->Step({});
+        ASSERT_TRUE(result.ok()) << result.status();
+        ASSERT_EQ(result->verdict, Verdict::kGood);
+      }
+      std::vector<std::string>& out = all[static_cast<size_t>(r)];
+      for (const StorePiece& piece : rank->engine->parameters().pieces()) {
+        out.push_back(Bytes(piece.master));
+        out.push_back(Bytes(piece.weight));
+        for (const kernels::TensorView& state : piece.states) {
+          out.push_back(Bytes(state));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return all;
+}
+
+struct StateCase {
+  std::string_view optimizer;
+  std::string_view state;
+  const char* master;
+};
+
+void PrintTo(const StateCase& row, std::ostream* out) {
+  *out << row.optimizer << ", state " << row.state << ", master " << row.master;
+}
+
+std::vector<StateCase> StateCases() {
+  std::vector<StateCase> cases;
+  for (const spec::OptimizerRow& optimizer : spec::Optimizers()) {
+    for (const spec::StateFormatRow& format : spec::StateFormatRows()) {
+      const bool keeps = std::all_of(
+          optimizer.states.begin(), optimizer.states.end(),
+          [&](const spec::StateSpec& state) { return state.narrow && format.Keeps(state.kind); });
+      for (const char* const master : {"fp32", "none"}) {
+        if (keeps) {
+          cases.push_back({optimizer.name, format.name, master});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+class OffloadTest : public testing::TestWithParam<StateCase> {
+ protected:
+  // Matrices of 4096 elements and more, so that formats in blocks take them.
+  v1::JobSpec Job() const {
+    v1::JobSpec spec = WithOptimizer(SmallJob(dir_.path(), "qwen2"), GetParam().optimizer);
+    spec.mutable_precision()->set_recipe("bf16");
+    spec.mutable_model()->set_hidden(64);
+    spec.mutable_model()->set_head_dim(16);
+    spec.mutable_model()->set_ffn_hidden(96);
+    spec.mutable_model()->set_vocab(131);  // padded
+    spec.mutable_optimizer()->set_state(std::string(GetParam().state));
+    spec.mutable_optimizer()->set_master(GetParam().master);
+    return spec;
+  }
+  bool has_masters() const { return std::string_view(GetParam().master) != "none"; }
+  // Whether anything of it is there to be put on the host.
+  bool Applies(HostClasses away) const {
+    return has_masters() || away.Has(spec::BufferClass::kOptimizer);
+  }
+
+  TempDir dir_;
+};
+INSTANTIATE_TEST_SUITE_P(Formats, OffloadTest, testing::ValuesIn(StateCases()));
+
+TEST_P(OffloadTest, Steps_GiveTheBitsOfTheDevice) {
+  v1::JobSpec spec = Job();
+  spec.mutable_train()->set_ema(0.9);
+  const auto device = Train(spec, 1);
+  for (const HostClasses away : Sets()) {
+    if (Applies(away)) {
+      EXPECT_TRUE(Train(With(spec, away), 1) == device);
+    }
+  }
+}
+
+TEST_P(OffloadTest, DividedSteps_GiveTheBitsOfTheDevice) {
+  v1::JobSpec spec = Job();
+  for (const spec::ShardRow& row : spec::ShardRows()) {
+    spec.mutable_parallel()->set_shard(std::string(row.name));
+    EXPECT_TRUE(Train(With(spec, Sets().back()), 3) == Train(spec, 3)) << row.name;
+  }
+}
+
+TEST_P(OffloadTest, Plan_HasTheirBytesOnTheHost_AndSlotsInTheirPlace) {
+  const v1::JobSpec spec = Job();
+  const auto engine_of = [](const v1::JobSpec& job) {
+    EngineOptions options;
+    options.spec = job;
+    return *Engine::Create(options);
+  };
+  const std::unique_ptr<Engine> device = engine_of(spec);
+  for (const HostClasses away : Sets()) {
+    if (!Applies(away)) {
+      continue;
+    }
+    const std::unique_ptr<Engine> engine = engine_of(With(spec, away));
+    const spec::MemoryPlan& plan = engine->plan();
+    for (const spec::OffloadRow& row : spec::OffloadRows()) {
+      EXPECT_EQ(plan.ClassBytes(row.away, MemoryTier::kDevice),
+                away.Has(row.away) ? 0 : device->plan().ClassBytes(row.away))
+          << row.name;
+      EXPECT_EQ(plan.ClassBytes(row.away), device->plan().ClassBytes(row.away)) << row.name;
+    }
+    const auto slot = plan.Find("offload.slot.1");
+    ASSERT_TRUE(slot.ok()) << slot.status();
+    const int64_t host = plan.arena_bytes(MemoryTier::kPinnedHost);
+    EXPECT_GT(host, 2 * (*slot)->bytes) << "else the steps above pass through once";
+    EXPECT_LE(plan.arena_bytes(), device->plan().arena_bytes());
+  }
+}
+
+class OffloadRunTest : public testing::Test {
+ protected:
+  v1::JobSpec Job() const {
+    v1::JobSpec spec = SmallJob(dir_.path(), "qwen3");
+    spec.mutable_precision()->set_recipe("bf16");
+    spec.mutable_train()->set_steps(6);
+    spec.mutable_train()->set_ema(0.9);
+    spec.mutable_checkpoint()->set_every_steps(3);
+    return spec;
+  }
+  // The announcements of a run, from a checkpoint if one is given.
+  std::vector<v1::CheckpointAnnouncement> Run(const v1::JobSpec& spec,
+                                              const std::string& folder,
+                                              const v1::CheckpointAnnouncement* from = nullptr) {
+    LocalKeyValueStore store;
+    v1::Task task = MakeTask(spec, dir_.path() + "/" + folder);
+    if (from != nullptr) {
+      ResumeFrom(*from, task);
+    }
+    FakeLink link(task, store);
+    const v1::TrainerExit exit = RunTo(link);
+    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+    return link.checkpoints;
+  }
+  // All tensors of a checkpoint.
+  static std::string TensorsOf(const v1::CheckpointAnnouncement& checkpoint) {
+    return *Env::Real().ReadFile(checkpoint.path() + "/model.safetensors") +
+           *Env::Real().ReadFile(checkpoint.path() + "/" + std::string(kStateFile));
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(OffloadRunTest, Checkpoints_AreThoseOfTheDevice_AndEitherResumesTheOther) {
+  const v1::JobSpec device = Job();
+  const v1::JobSpec host = With(Job(), Sets().back());
+  const auto whole = Run(device, "device");
+  ASSERT_EQ(whole.size(), 2U);
+  const auto away = Run(host, "host");
+  ASSERT_EQ(away.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(TensorsOf(away[i]) == TensorsOf(whole[i])) << i;
+  }
+  EXPECT_TRUE(TensorsOf(Run(host, "r1", &whole[0]).back()) == TensorsOf(whole[1]));
+  EXPECT_TRUE(TensorsOf(Run(device, "r2", &away[0]).back()) == TensorsOf(whole[1]));
+}
+
+TEST_F(OffloadRunTest, TooLittleHostMemory_IsRefusedWithTheFigures) {
+  for (const HostClasses away : Sets()) {
+    EngineOptions options;
+    options.spec = With(Job(), away);
+    options.host_bytes = 4096;
+    const absl::Status status = Engine::Create(options).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    const std::string text(status.message());
+    EXPECT_THAT(text, HasSubstr("offload needs "));
+    EXPECT_THAT(text, HasSubstr("4.0 KiB are free for it"));
+    for (const spec::OffloadRow& row : spec::OffloadRows()) {
+      const std::string advice = "offload." + std::string(row.name) + ": false";
+      EXPECT_EQ(text.find(advice) != std::string::npos, away.Has(row.away)) << text;
+    }
+    options.host_bytes = int64_t{1} << 30;
+    EXPECT_TRUE(Engine::Create(options).ok());
+  }
+}
+
+// The machine as it is, but for its memory.
+class LittleMemory : public FaultyEnv {
+ public:
+  LittleMemory() : FaultyEnv(Env::Real()) {}
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    return path == "/proc/meminfo" ? std::string("MemAvailable: 4 kB\n")
+                                   : FaultyEnv::ReadFile(path);
+  }
+};
+
+TEST_F(OffloadRunTest, RunOnAHostWithTooLittleMemory_EndsWithTheFigures) {
+  LittleMemory env;
+  for (const bool away : {true, false}) {
+    LocalKeyValueStore store;
+    FakeLink link(MakeTask(away ? With(Job(), Sets().back()) : Job(), dir_.path() + "/run"), store);
+    RankOptions options;
+    options.link = &link;
+    options.env = &env;
+    const v1::TrainerExit exit = RunRank(options);
+    EXPECT_EQ(exit.reason(), away ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_FINISHED)
+        << exit.message();
+    EXPECT_EQ(exit.message().find("4.0 KiB are free for it") != std::string::npos, away);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::trainer
