@@ -179,8 +179,7 @@ size_t cuda::EmulationBytes(const GemmArgs& args) {
     return 0;
   }
   const GemmExtents e = ExtentsOf(args);
-  return AlignUp(DTypeBytes(DType::kBF16, e.m * e.k), 256) +
-         AlignUp(DTypeBytes(DType::kBF16, e.n * e.k), 256) + 512;
+  return static_cast<size_t>(formats::EmulatedProductBytes(e.m, e.n, e.k));
 }
 
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "common/formats/product_scratch.h"
 #include "kernels/core/door.h"
 
 namespace hearth::kernels {
@@ -123,7 +124,7 @@ HEARTH_DECLARE_VERSIONS(Gemm, const GemmArgs& args);
 HEARTH_DECLARE_VERSIONS(ColumnSum, const ColumnSumArgs& args);
 namespace cuda {
 // What a product likes to have as workspace.
-inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
+inline constexpr size_t kGemmWorkspaceBytes = formats::kProductScratchBytes;
 
 // What block-scaled operands need of it beyond that: both as bf16, and the product's scalars. 0 for
 // others.

@@ -331,13 +331,16 @@ TEST_F(QuantisedHead, BadCalls_AreRefused) {
 // CUDA's chunks cover the tokens in equal parts of at most 1 GiB of logits.
 TEST(LinearCrossEntropy, CudaChunks_AreEvenAndBounded) {
   LinearCrossEntropyArgs args;
-  args.hidden = TensorView(static_cast<void*>(nullptr), DType::kBF16, {36864, 768});
-  EXPECT_EQ(cuda::HeadChunk(args, 49152), 9216);
-  EXPECT_EQ(cuda::HeadChunk(args, 151936), 3456);
-  args.hidden.shape[0] = 100;
-  EXPECT_EQ(cuda::HeadChunk(args, 49152), 100);
+  const auto chunk = [&](int64_t tokens, int64_t padded) {
+    args.hidden = TensorView(static_cast<void*>(nullptr), DType::kBF16, {tokens, 768});
+    args.weight = TensorView(static_cast<void*>(nullptr), DType::kBF16, {padded, 768});
+    return cuda::HeadLayoutOf(args).chunk;
+  };
+  EXPECT_EQ(chunk(36864, 49152), 9216);
+  EXPECT_EQ(chunk(36864, 151936), 3456);
+  EXPECT_EQ(chunk(100, 49152), 100);
   args.chunk = 64;
-  EXPECT_EQ(cuda::HeadChunk(args, 49152), 64);
+  EXPECT_EQ(chunk(100, 49152), 64);
 }
 
 }  // namespace
