@@ -14,8 +14,7 @@ namespace hearth::kernels::cuda {
 namespace {
 
 constexpr char kOp[] = "gemm";
-constexpr size_t kAlignment = 256;
-constexpr size_t kScalarBytes = 256;
+constexpr size_t kAlignment = kScalarAlignment;
 // Pieces of a workspace, each aligned to 256 bytes; the rest is the library's.
 class Pieces {
  public:
@@ -77,18 +76,9 @@ absl::Status Emulated(const Exec& exec, GemmArgs args) {
   return exec.cuda->gemm().Run(pieces.rest(), args);
 }
 
-// Bytes of block scales that serve both operands of an FP8 product.
-size_t UnitScaleBytes(const GemmArgs& args) {
-  const GemmExtents e = ExtentsOf(args);
-  return BlockScaleBytes(BlockLayout::kMxfp8, std::max(e.m, e.n), e.k);
-}
-
-// Half of what the library likes must be left for it.
 bool TakesUnitScales(const Exec& exec, const GemmArgs& args) {
-  const GemmExtents e = ExtentsOf(args);
-  return exec.cuda->gemm().native_blocks().unit_scale_fp8 && args.scale_a != nullptr &&
-         args.block_scales_a == nullptr && args.scalars == nullptr && e.k % 32 == 0 &&
-         exec.workspace.bytes >= kScalarBytes + kAlignment + kGemmWorkspaceBytes / 2;
+  return exec.cuda->gemm().native_blocks().unit_scale_fp8 &&
+         SuitsUnitScales(args, exec.workspace.bytes);
 }
 
 absl::Status UnitScaleFp8(const Exec& exec, GemmArgs args) {

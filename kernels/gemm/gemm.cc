@@ -182,6 +182,17 @@ size_t cuda::EmulationBytes(const GemmArgs& args) {
   return static_cast<size_t>(formats::EmulatedProductBytes(e.m, e.n, e.k));
 }
 
+bool cuda::SuitsUnitScales(const GemmArgs& args, size_t workspace_bytes) {
+  return args.scale_a != nullptr && !IsBlockScaled(args) && args.scalars == nullptr &&
+         ExtentsOf(args).k % 32 == 0 &&
+         workspace_bytes >= kScalarBytes + kScalarAlignment + kGemmWorkspaceBytes / 2;
+}
+
+size_t cuda::UnitScaleBytes(const GemmArgs& args) {
+  const GemmExtents e = ExtentsOf(args);
+  return static_cast<size_t>(BlockScaleBytes(BlockLayout::kMxfp8, std::max(e.m, e.n), e.k));
+}
+
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
 #ifdef HEARTH_WITH_CUDA
   if (exec.device == Device::kCuda && exec.cuda != nullptr) {
