@@ -9,6 +9,7 @@
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/native_error.h"
+#include "kernels/gemm/product_check.h"
 
 namespace hearth::kernels::cuda {
 namespace {
@@ -54,7 +55,10 @@ absl::Status Native(const Exec& exec, GemmArgs args) {
   return exec.cuda->gemm().Run(pieces.rest(), args);
 }
 
-absl::Status Emulated(const Exec& exec, GemmArgs args) {
+// How the library is asked: for a product of steps, or for one that is run once.
+using RunProduct = absl::Status (GemmPlans::*)(const Exec&, const GemmArgs&);
+
+absl::Status Emulated(const Exec& exec, GemmArgs args, RunProduct run) {
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, EmulationBytes(args), kOp));
   const GemmExtents e = ExtentsOf(args);
   Pieces pieces(exec);
@@ -73,7 +77,7 @@ absl::Status Emulated(const Exec& exec, GemmArgs args) {
   HEARTH_RETURN_IF_ERROR(widen(args.block_layout_a, args.a, args.block_scales_a, e.m));
   HEARTH_RETURN_IF_ERROR(widen(args.block_layout_b, args.b, args.block_scales_b, e.n));
   args.lda = args.ldb = 0;
-  return exec.cuda->gemm().Run(pieces.rest(), args);
+  return (exec.cuda->gemm().*run)(pieces.rest(), args);
 }
 
 bool TakesUnitScales(const Exec& exec, const GemmArgs& args) {
@@ -95,6 +99,16 @@ absl::Status UnitScaleFp8(const Exec& exec, GemmArgs args) {
   return exec.cuda->gemm().Run(pieces.rest(), args);
 }
 
+absl::Status OnUnits(const Exec& exec, const GemmArgs& args) {
+  return args.block_scales_a != nullptr ? Native(exec, args) : UnitScaleFp8(exec, args);
+}
+
+// What a product on block-scaled units stands for.
+absl::Status InOtherWay(const Exec& exec, const GemmArgs& args) {
+  return args.block_scales_a != nullptr ? Emulated(exec, args, &GemmPlans::RunOnce)
+                                        : exec.cuda->gemm().RunOnce(exec, args);
+}
+
 }  // namespace
 
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
@@ -113,10 +127,11 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
     return exec.cuda->gemm().Run(exec, args);
   }
   if (path == GemmPath::kEmulated) {
-    return Emulated(exec, args);
+    return Emulated(exec, args, &GemmPlans::Run);
   }
+  ProductCheck* const check = exec.cuda->gemm().product_check();
   const absl::Status done =
-      args.block_scales_a != nullptr ? Native(exec, args) : UnitScaleFp8(exec, args);
+      check == nullptr ? OnUnits(exec, args) : check->Run(exec, args, OnUnits, InOtherWay);
   return done.ok() ? done : NativeGemmError(done);
 }
 
