@@ -51,6 +51,9 @@ constexpr Point kPoints[] = {
     {"trainer.native_gemm",
      "error: a product fails on block-scaled units before the first step of a quantised recipe, on "
      "the CPU too; not once such products are emulated"},
+    {"trainer.native_product",
+     "error: the first product that is compared with its emulation before the first step counts as "
+     "wrong; on a GPU with block-scaled units"},
     {"trainer.attention",
      "error: cuDNN's attention counts as wrong when it is checked before the first step; on a GPU"},
     {"trainer.step", "before the forward pass of a step"},

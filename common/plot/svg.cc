@@ -156,6 +156,25 @@ std::string Panel::Rings(const Curve& curve, const char* colour) const {
   return out;
 }
 
+std::string Panel::Bars(const Curve& low, const Curve& high, const char* colour) const {
+  constexpr double kHalf = 3;  // of the lines at its ends
+  std::string out;
+  for (size_t i = 0; i < std::min(low.size(), high.size()); ++i) {
+    if (!std::isfinite(low[i].y) || !std::isfinite(high[i].y) || !(high[i].y > low[i].y)) {
+      continue;
+    }
+    const double x = X(low[i].x);
+    const double top = Y(high[i].y);
+    const double bottom = Y(low[i].y);
+    absl::StrAppendFormat(&out,
+                          "<path d=\"M%.1f %.1fV%.1fM%.1f %.1fH%.1fM%.1f %.1fH%.1f\" "
+                          "stroke=\"%s\" stroke-width=\"1.2\"/>\n",
+                          x, top, bottom, x - kHalf, top, x + kHalf, x - kHalf, bottom, x + kHalf,
+                          colour);
+  }
+  return out;
+}
+
 std::string Panel::Names(std::vector<std::pair<double, size_t>> heights_and_curves,
                          const std::vector<std::string>& names) const {
   auto& heights = heights_and_curves;

@@ -53,6 +53,9 @@ class Panel {
   std::string Line(const Curve& curve, const char* colour) const;
   // A ring for each finite value.
   std::string Rings(const Curve& curve, const char* colour) const;
+  // A bar from each point of `low` to that of `high`, which has the same steps; none where the two
+  // are one or not finite.
+  std::string Bars(const Curve& low, const Curve& high, const char* colour) const;
   // Where the line with this value ends, for Names.
   double HeightOf(double value) const;
   // To the right of the frame: each name at its height and in the colour of its curve, moved apart

@@ -31,6 +31,14 @@ TEST(Line, LongCurve_KeepsItsLastPoint) {
   EXPECT_LT(line.size(), 20000U);
 }
 
+TEST(Bars, EachIsFromLowToHigh_AndNoneWhereTheyAreOne) {
+  const std::string bars =
+      Small().Bars({{1, 2}, {2, 5}, {3, NAN}}, {{1, 4}, {2, 5}, {3, 6}}, "red");
+  EXPECT_EQ(bars,
+            "<path d=\"M10.0 50.0V60.0M7.0 50.0H13.0M7.0 60.0H13.0\" stroke=\"red\" "
+            "stroke-width=\"1.2\"/>\n");
+}
+
 TEST(Axes, Numbers_AreRoundAndStepsWhole) {
   const std::string axes = Small().Axes("a < b");
   EXPECT_THAT(axes, HasSubstr(">a &lt; b</text>"));

@@ -9,10 +9,10 @@
 #include "common/base/status_macros.h"
 #include "kernels/attention/cudnn.h"
 #include "kernels/attention/own.h"
-#include "kernels/attention/row_difference.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/device.h"
 #include "kernels/draw_normal/draw_normal.h"
+#include "kernels/formats/row_difference.h"
 
 namespace hearth::kernels {
 namespace {

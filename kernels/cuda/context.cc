@@ -97,6 +97,10 @@ int CudaContext::untuned_products() const {
   return gemm_->untuned();
 }
 
+void CudaContext::CheckProducts(ProductCheck* check) {
+  gemm_->product_check() = check;
+}
+
 int CudaContext::shipped_products() const {
   return gemm_->shipped();
 }

@@ -13,6 +13,7 @@ namespace hearth::kernels {
 
 class GemmPlans;       // gemm/cublaslt.h
 class AttentionPlans;  // attention/cudnn.h
+class ProductCheck;    // gemm/product_check.h
 
 struct GpuProperties {
   int ordinal = 0;
@@ -72,6 +73,9 @@ class CudaContext {
   int untuned_products() const;
   // Products that run a plan of options().shipped_plans which this user did not have yet.
   int shipped_products() const;
+  // Until it is called with null, `check` compares the products that run on block-scaled units; it
+  // outlives that time, and no stream is captured meanwhile.
+  void CheckProducts(ProductCheck* check);
   // Writes tuned plans to options().plan_cache, if any are new; never fails a run: kUnavailable is
   // for a log.
   absl::Status SavePlans();

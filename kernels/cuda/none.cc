@@ -59,6 +59,7 @@ int CudaContext::untuned_products() const {
 int CudaContext::shipped_products() const {
   return 0;
 }
+void CudaContext::CheckProducts(ProductCheck*) {}
 absl::Status CudaContext::SavePlans() {
   return None();
 }

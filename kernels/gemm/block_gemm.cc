@@ -9,13 +9,13 @@
 #include "kernels/gemm/cublaslt.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/native_error.h"
+#include "kernels/gemm/product_check.h"
 
 namespace hearth::kernels::cuda {
 namespace {
 
 constexpr char kOp[] = "gemm";
-constexpr size_t kAlignment = 256;
-constexpr size_t kScalarBytes = 256;
+constexpr size_t kAlignment = kScalarAlignment;
 // Pieces of a workspace, each aligned to 256 bytes; the rest is the library's.
 class Pieces {
  public:
@@ -55,7 +55,10 @@ absl::Status Native(const Exec& exec, GemmArgs args) {
   return exec.cuda->gemm().Run(pieces.rest(), args);
 }
 
-absl::Status Emulated(const Exec& exec, GemmArgs args) {
+// How the library is asked: for a product of steps, or for one that is run once.
+using RunProduct = absl::Status (GemmPlans::*)(const Exec&, const GemmArgs&);
+
+absl::Status Emulated(const Exec& exec, GemmArgs args, RunProduct run) {
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, EmulationBytes(args), kOp));
   const GemmExtents e = ExtentsOf(args);
   Pieces pieces(exec);
@@ -74,21 +77,12 @@ absl::Status Emulated(const Exec& exec, GemmArgs args) {
   HEARTH_RETURN_IF_ERROR(widen(args.block_layout_a, args.a, args.block_scales_a, e.m));
   HEARTH_RETURN_IF_ERROR(widen(args.block_layout_b, args.b, args.block_scales_b, e.n));
   args.lda = args.ldb = 0;
-  return exec.cuda->gemm().Run(pieces.rest(), args);
+  return (exec.cuda->gemm().*run)(pieces.rest(), args);
 }
 
-// Bytes of block scales that serve both operands of an FP8 product.
-size_t UnitScaleBytes(const GemmArgs& args) {
-  const GemmExtents e = ExtentsOf(args);
-  return BlockScaleBytes(BlockLayout::kMxfp8, std::max(e.m, e.n), e.k);
-}
-
-// Half of what the library likes must be left for it.
 bool TakesUnitScales(const Exec& exec, const GemmArgs& args) {
-  const GemmExtents e = ExtentsOf(args);
-  return exec.cuda->gemm().native_blocks().unit_scale_fp8 && args.scale_a != nullptr &&
-         args.block_scales_a == nullptr && args.scalars == nullptr && e.k % 32 == 0 &&
-         exec.workspace.bytes >= kScalarBytes + kAlignment + kGemmWorkspaceBytes / 2;
+  return exec.cuda->gemm().native_blocks().unit_scale_fp8 &&
+         SuitsUnitScales(args, exec.workspace.bytes);
 }
 
 absl::Status UnitScaleFp8(const Exec& exec, GemmArgs args) {
@@ -103,6 +97,16 @@ absl::Status UnitScaleFp8(const Exec& exec, GemmArgs args) {
   args.block_scales_a = args.block_scales_b = scales;
   args.block_layout_a = args.block_layout_b = BlockLayout::kMxfp8;
   return exec.cuda->gemm().Run(pieces.rest(), args);
+}
+
+absl::Status OnUnits(const Exec& exec, const GemmArgs& args) {
+  return args.block_scales_a != nullptr ? Native(exec, args) : UnitScaleFp8(exec, args);
+}
+
+// What a product on block-scaled units stands for.
+absl::Status InOtherWay(const Exec& exec, const GemmArgs& args) {
+  return args.block_scales_a != nullptr ? Emulated(exec, args, &GemmPlans::RunOnce)
+                                        : exec.cuda->gemm().RunOnce(exec, args);
 }
 
 }  // namespace
@@ -123,10 +127,11 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
     return exec.cuda->gemm().Run(exec, args);
   }
   if (path == GemmPath::kEmulated) {
-    return Emulated(exec, args);
+    return Emulated(exec, args, &GemmPlans::Run);
   }
+  ProductCheck* const check = exec.cuda->gemm().product_check();
   const absl::Status done =
-      args.block_scales_a != nullptr ? Native(exec, args) : UnitScaleFp8(exec, args);
+      check == nullptr ? OnUnits(exec, args) : check->Run(exec, args, OnUnits, InOtherWay);
   return done.ok() ? done : NativeGemmError(done);
 }
 

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "kernels/core/block_quant.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/gemm/cublaslt_library.h"
+#include "kernels/gemm/gemm_key.h"
 #include "kernels/gemm/plan_table.h"
 
 namespace hearth::kernels {
@@ -34,95 +34,6 @@ constexpr double kSearchLaunches = 40;
 constexpr double kHopeless = 1.5;
 constexpr uintptr_t kWorkspaceAlignment = 256;
 constexpr int kUnitScale = 127;  // the UE8M0 code of 1
-
-struct GemmKey {
-  GemmExtents extents;
-  DType a = DType::kF32;
-  DType b = DType::kF32;
-  DType c = DType::kF32;
-  bool transpose_a = false;
-  bool transpose_b = false;
-  bool bias = false;        // a bf16 bias of a bf16 c, cuBLASLt's epilogue
-  bool accumulate = false;  // beta != 0
-  bool addend = false;      // beta multiplies another matrix than c
-  bool fast = false;
-  bool blocks = false;  // block scales, in `layout`
-  BlockLayout layout = BlockLayout::kMxfp8;
-  bool scalars = false;   // alpha and beta are on the device
-  uint32_t align_a = 16;  // bytes, up to 16
-  uint32_t align_b = 16;
-  uint32_t align_c = 16;
-  uint32_t align_bias = 16;
-  int64_t batch = 1;
-  int64_t stride_a = 0;  // 0 without a batch
-  int64_t stride_b = 0;
-  int64_t stride_c = 0;
-
-  auto Tied() const {
-    const GemmExtents& e = extents;
-    return std::tie(e.m, e.n, e.k, e.lda, e.ldb, e.ldc, a, b, c, transpose_a, transpose_b, bias,
-                    accumulate, addend, fast, blocks, layout, scalars, align_a, align_b, align_c,
-                    align_bias, batch, stride_a, stride_b, stride_c);
-  }
-  bool operator<(const GemmKey& other) const { return Tied() < other.Tied(); }
-};
-
-// The alignment of `data` and of what lies `stride` elements behind it.
-uint32_t Alignment(const void* data, DType dtype = DType::kF32, int64_t stride = 0) {
-  const auto bytes = static_cast<uintptr_t>(DTypeBytes(dtype, stride));
-  const uintptr_t bits = reinterpret_cast<uintptr_t>(data) | bytes | 16;
-  return static_cast<uint32_t>(bits & (~bits + 1));
-}
-
-GemmKey KeyOf(const GemmArgs& args) {
-  GemmKey key;
-  key.extents = ExtentsOf(args);
-  key.a = args.a.dtype;
-  key.b = args.b.dtype;
-  key.c = args.c.dtype;
-  key.transpose_a = args.transpose_a;
-  key.transpose_b = args.transpose_b;
-  key.bias = !args.bias.empty() && args.bias.dtype == DType::kBF16 && args.c.dtype == DType::kBF16;
-  key.accumulate = args.beta != 0.0;
-  key.blocks = args.block_scales_a != nullptr;
-  key.layout = key.blocks ? args.block_layout_a : key.layout;
-  key.fast = args.fast_accumulation && args.scale_a != nullptr && !key.blocks;
-  key.scalars = args.scalars != nullptr;
-  if (args.batch > 1) {
-    key.batch = args.batch;
-    key.stride_a = args.stride_a;
-    key.stride_b = args.stride_b;
-    key.stride_c = args.stride_c;
-  }
-  key.align_a = Alignment(args.a.data, key.a, key.stride_a);
-  key.align_b = Alignment(args.b.data, key.b, key.stride_b);
-  key.align_c = std::min(Alignment(args.c.data, key.c, key.stride_c), Alignment(args.addend.data));
-  key.align_bias = key.bias ? Alignment(args.bias.data) : 16;
-  key.addend = !args.addend.empty() && key.accumulate;
-  return key;
-}
-
-std::string KeyText(const GemmKey& key, bool deterministic) {
-  const GemmExtents& e = key.extents;
-  // Plan files outlive a version: "f32", and no words for what a product does not have, are what
-  // their keys have said from the first.
-  const auto name = [](DType dtype) {
-    return dtype == DType::kF32 ? "f32" : std::string(DTypeName(dtype));
-  };
-  const int block = key.blocks ? RowOf(key.layout).length : 0;
-  const std::string scaled =
-      key.blocks || key.scalars ? absl::StrFormat("_block%d_scalars%d", block, key.scalars) : "";
-  const std::string batch =
-      key.batch > 1 || key.addend
-          ? absl::StrFormat("_addend%d_batch%d.%d.%d.%d", key.addend, key.batch, key.stride_a,
-                            key.stride_b, key.stride_c)
-          : "";
-  return absl::StrFormat(
-      "m%d_n%d_k%d_%s_%s_%s_%s%s_ld%d.%d.%d_bias%d_beta%d_fast%d_align%d.%d.%d.%d_det%d%s%s", e.m,
-      e.n, e.k, name(key.a), name(key.b), name(key.c), key.transpose_a ? "t" : "n",
-      key.transpose_b ? "t" : "n", e.lda, e.ldb, e.ldc, key.bias, key.accumulate, key.fast,
-      key.align_a, key.align_b, key.align_c, key.align_bias, deterministic, scaled, batch);
-}
 
 cudaDataType_t CudaType(DType dtype) {
   switch (dtype) {
@@ -210,6 +121,7 @@ struct GemmPlans::Impl {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   NativeBlocks native_blocks;
+  ProductCheck* product_check = nullptr;
   std::vector<uint8_t*> unit_scales;  // the last is the largest
   size_t unit_scale_bytes = 0;        // of the last
   PlanTable table;
@@ -224,6 +136,7 @@ struct GemmPlans::Impl {
                                                 const GemmArgs& args,
                                                 bool capturing);
   absl::Status SetPointers(Plan& plan, const GemmArgs& args);
+  absl::Status RunPlan(const Exec& exec, const GemmKey& key, const GemmArgs& args, Plan& plan);
   bool Restore(const GemmKey& key, size_t workspace_bytes, Plan& plan);
   absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> Heuristics(const GemmKey& key,
                                                                           size_t workspace_bytes,
@@ -330,7 +243,7 @@ absl::Status GemmPlans::Impl::SetPointers(Plan& plan, const GemmArgs& args) {
 
 // The stored plan of `key`, if cuBLASLt still takes it.
 bool GemmPlans::Impl::Restore(const GemmKey& key, size_t workspace_bytes, Plan& plan) {
-  const std::string text = KeyText(key, options.deterministic);
+  const std::string text = GemmKeyText(key, options.deterministic);
   const TunedPlan* const stored = table.Find(text);
   if (stored == nullptr) {
     return false;
@@ -393,7 +306,7 @@ absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> GemmPlans::Impl::He
     return results;
   }
   return absl::UnimplementedError(absl::StrCat(
-      "gemm ", KeyText(key, options.deterministic), ": cuBLASLt has no algorithm (",
+      "gemm ", GemmKeyText(key, options.deterministic), ": cuBLASLt has no algorithm (",
       lt.GetStatusName(status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status),
       ")"));
 }
@@ -472,7 +385,7 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
       plan.settled = true;  // not again at each call
       if (log) {
         absl::FPrintF(stderr, "gemm %s: no %d bytes to try candidates with, cuBLASLt's first\n",
-                      KeyText(key, options.deterministic), bytes);
+                      GemmKeyText(key, options.deterministic), bytes);
       }
       return absl::OkStatus();
     }
@@ -512,7 +425,7 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
     const double flops = 2.0 * static_cast<double>(e.m) * static_cast<double>(e.n) *
                          static_cast<double>(e.k) * static_cast<double>(key.batch);
     absl::FPrintF(stderr, "gemm %s: %d candidates, %.1f us, %.1f TFLOP/s, workspace %d\n",
-                  KeyText(key, options.deterministic), tried, best, flops / best * 1e-6,
+                  GemmKeyText(key, options.deterministic), tried, best, flops / best * 1e-6,
                   plan.workspace_bytes);
   }
   return absl::OkStatus();
@@ -526,7 +439,7 @@ void GemmPlans::Impl::TakeFirst(const GemmKey& key, Plan& plan) {
   }
   if (log) {
     absl::FPrintF(stderr, "gemm %s: cuBLASLt's first choice, the time for tuning is over\n",
-                  KeyText(key, options.deterministic));
+                  GemmKeyText(key, options.deterministic));
   }
 }
 
@@ -537,7 +450,7 @@ void GemmPlans::Impl::Record(const GemmKey& key, const Plan& plan, double micros
     std::memcpy(entry.algorithm.data(), &plan.algorithm, sizeof(plan.algorithm));
     entry.workspace_bytes = static_cast<int64_t>(plan.workspace_bytes);
     entry.microseconds = microseconds;
-    table.Record(KeyText(key, options.deterministic), entry);
+    table.Record(GemmKeyText(key, options.deterministic), entry);
   }
 }
 
@@ -573,6 +486,21 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::Prepare(const Exec& exec,
   return plan;
 }
 
+absl::Status GemmPlans::Impl::RunPlan(const Exec& exec,
+                                      const GemmKey& key,
+                                      const GemmArgs& args,
+                                      Plan& plan) {
+  HEARTH_RETURN_IF_ERROR(SetPointers(plan, args));
+  const absl::Status launched =
+      Launch(exec, plan, args, args.c.data, plan.algorithm, plan.workspace_bytes);
+  if (!launched.ok()) {
+    return Annotate(launched, absl::StrCat("gemm ", GemmKeyText(key, options.deterministic)));
+  }
+  return args.bias.empty() || plan.epilogue_bias
+             ? absl::OkStatus()
+             : cuda::AddRowBias(exec, args.c, key.extents.ldc, args.bias);
+}
+
 GemmPlans::GemmPlans(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GemmPlans::~GemmPlans() = default;
 
@@ -596,7 +524,7 @@ absl::StatusOr<std::unique_ptr<GemmPlans>> GemmPlans::New(const GpuProperties& g
 }
 
 absl::Status GemmPlans::Run(const Exec& exec, const GemmArgs& args) {
-  const GemmKey key = KeyOf(args);
+  const GemmKey key = GemmKeyOf(args);
   if (key.extents.m == 0 || key.extents.n == 0) {
     return absl::OkStatus();
   }
@@ -614,16 +542,15 @@ absl::Status GemmPlans::Run(const Exec& exec, const GemmArgs& args) {
       it = impl_->plans.insert_or_assign(key, std::move(made)).first;
     }
   }
-  Plan& plan = *it->second;
-  HEARTH_RETURN_IF_ERROR(impl_->SetPointers(plan, args));
-  const absl::Status launched =
-      impl_->Launch(exec, plan, args, args.c.data, plan.algorithm, plan.workspace_bytes);
-  if (!launched.ok()) {
-    return Annotate(launched, absl::StrCat("gemm ", KeyText(key, impl_->options.deterministic)));
-  }
-  return args.bias.empty() || plan.epilogue_bias
-             ? absl::OkStatus()
-             : cuda::AddRowBias(exec, args.c, key.extents.ldc, args.bias);
+  return impl_->RunPlan(exec, key, args, *it->second);
+}
+
+absl::Status GemmPlans::RunOnce(const Exec& exec, const GemmArgs& args) {
+  const GemmKey key = GemmKeyOf(args);
+  // Prepared as in a capture, where nothing can be timed.
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan,
+                          impl_->Prepare(exec, key, args, /*capturing=*/true));
+  return impl_->RunPlan(exec, key, args, *plan);
 }
 
 int GemmPlans::untuned() const {
@@ -645,7 +572,7 @@ std::string GemmPlans::Export() const {
 absl::StatusOr<bool> GemmPlans::Import(const std::string& text) {
   TunedPlans used;
   for (const auto& [key, plan] : impl_->plans) {
-    TunedPlan& entry = used[KeyText(key, impl_->options.deterministic)];
+    TunedPlan& entry = used[GemmKeyText(key, impl_->options.deterministic)];
     std::memcpy(entry.algorithm.data(), &plan->algorithm, sizeof(plan->algorithm));
   }
   HEARTH_ASSIGN_OR_RETURN(const bool changed, impl_->table.Import(text, used));
@@ -677,6 +604,10 @@ absl::StatusOr<const uint8_t*> GemmPlans::UnitScales(const Exec& exec, size_t by
 
 NativeBlocks& GemmPlans::native_blocks() {
   return impl_->native_blocks;
+}
+
+ProductCheck*& GemmPlans::product_check() {
+  return impl_->product_check;
 }
 
 std::string GemmPlans::version() const {

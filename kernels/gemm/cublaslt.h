@@ -21,7 +21,8 @@
 
 namespace hearth::kernels {
 
-struct CublasLt;  // cublaslt_library.h
+struct CublasLt;     // cublaslt_library.h
+class ProductCheck;  // product_check.h
 
 // Which products with block-scaled operands go to cuBLASLt as they are: where ChooseBlockGemms
 // (gemm_probe.h) has seen the library compute them right.
@@ -49,6 +50,9 @@ class GemmPlans {
   // the first choice too. A deterministic context records it, so that later runs have its bits;
   // others leave the key to the next run. HEARTH_GEMM_LOG=1: a line a plan to stderr.
   absl::Status Run(const Exec& exec, const GemmArgs& args);
+  // The same with cuBLASLt's first choice, or a plan that is known. Nothing is timed or kept: for
+  // products that no step has.
+  absl::Status RunOnce(const Exec& exec, const GemmArgs& args);
   // Keys that got cuBLASLt's first choice because the time for tuning was over.
   int untuned() const;
   // Keys that got a plan that was shipped with the program.
@@ -63,6 +67,8 @@ class GemmPlans {
   // model, cuBLASLt or driver: false. kInvalidArgument: no such text.
   absl::StatusOr<bool> Import(const std::string& text);
   NativeBlocks& native_blocks();
+  // What compares products on block-scaled units (CudaContext::CheckProducts); null: nothing does.
+  ProductCheck*& product_check();
   // At least `bytes` bytes of the UE8M0 code of 1 in device memory of this object's own: one buffer
   // for all products, as large as the largest needed (4 MiB for 131,072 x 1,024, 16 MiB for 262,144
   // x 2,048). It grows outside of captures only: null where it is too small while the stream is

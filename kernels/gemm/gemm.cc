@@ -179,8 +179,18 @@ size_t cuda::EmulationBytes(const GemmArgs& args) {
     return 0;
   }
   const GemmExtents e = ExtentsOf(args);
-  return AlignUp(DTypeBytes(DType::kBF16, e.m * e.k), 256) +
-         AlignUp(DTypeBytes(DType::kBF16, e.n * e.k), 256) + 512;
+  return static_cast<size_t>(formats::EmulatedProductBytes(e.m, e.n, e.k));
+}
+
+bool cuda::SuitsUnitScales(const GemmArgs& args, size_t workspace_bytes) {
+  return args.scale_a != nullptr && !IsBlockScaled(args) && args.scalars == nullptr &&
+         ExtentsOf(args).k % 32 == 0 &&
+         workspace_bytes >= kScalarBytes + kScalarAlignment + kGemmWorkspaceBytes / 2;
+}
+
+size_t cuda::UnitScaleBytes(const GemmArgs& args) {
+  const GemmExtents e = ExtentsOf(args);
+  return static_cast<size_t>(BlockScaleBytes(BlockLayout::kMxfp8, std::max(e.m, e.n), e.k));
 }
 
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {

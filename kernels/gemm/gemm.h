@@ -6,6 +6,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "common/formats/product_scratch.h"
 #include "kernels/core/door.h"
 
 namespace hearth::kernels {
@@ -123,7 +124,7 @@ HEARTH_DECLARE_VERSIONS(Gemm, const GemmArgs& args);
 HEARTH_DECLARE_VERSIONS(ColumnSum, const ColumnSumArgs& args);
 namespace cuda {
 // What a product likes to have as workspace.
-inline constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
+inline constexpr size_t kGemmWorkspaceBytes = formats::kProductScratchBytes;
 
 // What block-scaled operands need of it beyond that: both as bf16, and the product's scalars. 0 for
 // others.
@@ -136,6 +137,18 @@ constexpr int64_t ColumnSumParts(int64_t rows) {
 }
 
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args);
+
+// What of a workspace goes to a product's scalars: them, and the way to an aligned address.
+inline constexpr size_t kScalarBytes = 256;
+inline constexpr size_t kScalarAlignment = 256;
+
+// Whether an FP8 product with one scale a tensor can be computed as MXFP8 whose block scales are
+// all 1, with a workspace of this many bytes: half of what the library likes must be left for it.
+// The scales lie elsewhere (GemmPlans::UnitScales), so the shape's size does not count.
+bool SuitsUnitScales(const GemmArgs& args, size_t workspace_bytes);
+// Bytes of block scales that serve both operands of such a product.
+size_t UnitScaleBytes(const GemmArgs& args);
+
 // out[0] = alpha * *scale_a * *scale_b, out[1] = beta. A scale that is null counts as 1.
 absl::Status ProductScalars(const Exec& exec,
                             double alpha,

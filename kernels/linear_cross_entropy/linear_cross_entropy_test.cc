@@ -10,6 +10,7 @@
 #include "kernels/core/cpu_workspace.h"
 #include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/linear_cross_entropy/cuda_layout.h"
 
 namespace hearth::kernels {
@@ -331,13 +332,69 @@ TEST_F(QuantisedHead, BadCalls_AreRefused) {
 // CUDA's chunks cover the tokens in equal parts of at most 1 GiB of logits.
 TEST(LinearCrossEntropy, CudaChunks_AreEvenAndBounded) {
   LinearCrossEntropyArgs args;
-  args.hidden = TensorView(static_cast<void*>(nullptr), DType::kBF16, {36864, 768});
-  EXPECT_EQ(cuda::HeadChunk(args, 49152), 9216);
-  EXPECT_EQ(cuda::HeadChunk(args, 151936), 3456);
-  args.hidden.shape[0] = 100;
-  EXPECT_EQ(cuda::HeadChunk(args, 49152), 100);
+  const auto chunk = [&](int64_t tokens, int64_t padded) {
+    args.hidden = TensorView(static_cast<void*>(nullptr), DType::kBF16, {tokens, 768});
+    args.weight = TensorView(static_cast<void*>(nullptr), DType::kBF16, {padded, 768});
+    return cuda::HeadLayoutOf(args).chunk;
+  };
+  EXPECT_EQ(chunk(36864, 49152), 9216);
+  EXPECT_EQ(chunk(36864, 151936), 3456);
+  EXPECT_EQ(chunk(100, 49152), 100);
   args.chunk = 64;
-  EXPECT_EQ(cuda::HeadChunk(args, 49152), 64);
+  EXPECT_EQ(chunk(100, 49152), 64);
+}
+
+// The products of an FP8 head in chunks, as CUDA calls them.
+std::vector<GemmArgs> HeadProducts(const formats::HeadLayout& layout,
+                                   int64_t tokens,
+                                   int64_t channels) {
+  static const float kScale = 1.0F;
+  const auto product = [](int64_t m, int64_t n, int64_t k) {
+    GemmArgs args;
+    args.a = TensorView(static_cast<void*>(nullptr), DType::kE4M3, {m, k});
+    args.b = TensorView(static_cast<void*>(nullptr), DType::kE4M3, {n, k});
+    args.transpose_b = true;
+    args.scale_a = args.scale_b = &kScale;
+    return args;
+  };
+  std::vector<GemmArgs> products;
+  for (int64_t begin = 0; begin < tokens; begin += layout.chunk) {
+    const int64_t count = std::min(layout.chunk, tokens - begin);
+    products.push_back(product(count, layout.padded, channels));
+    products.push_back(product(layout.padded, channels, count));
+    products.push_back(product(count, channels, layout.padded));
+  }
+  return products;
+}
+
+// On GPUs where plain FP8 runs at half the rate of block-scaled units every product of the head has
+// to get its unit scales, however large the vocabulary is.
+TEST(LinearCrossEntropy, CudaWorkspace_LeavesUnitScalesToEachProduct) {
+  struct Row {
+    int64_t padded;
+    int64_t channels;
+    int64_t chunk;
+    size_t scale_bytes;  // of the product with most
+  };
+  constexpr int64_t kManyTokens = 36864;
+  for (const Row& row :
+       {Row{131072, 1024, 4096, size_t{16} << 20}, Row{262144, 2048, 2048, size_t{16} << 20},
+        Row{65536, 768, 7424, size_t{7424} * 65536 / 32}}) {
+    SCOPED_TRACE(row.padded);
+    formats::HeadShape shape;
+    shape.tokens = kManyTokens;
+    shape.padded = row.padded;
+    shape.fp8_gradient = true;
+    const formats::HeadLayout layout = formats::HeadLayoutOf(shape);
+    EXPECT_EQ(layout.chunk, row.chunk);
+    EXPECT_EQ(layout.bytes - layout.gemm, cuda::kGemmWorkspaceBytes);
+    size_t scale_bytes = 0;
+    for (const GemmArgs& args : HeadProducts(layout, kManyTokens, row.channels)) {
+      EXPECT_TRUE(cuda::SuitsUnitScales(args, cuda::kGemmWorkspaceBytes)) << ExtentsOf(args).k;
+      scale_bytes = std::max(scale_bytes, cuda::UnitScaleBytes(args));
+    }
+    EXPECT_EQ(scale_bytes, row.scale_bytes);
+  }
 }
 
 }  // namespace

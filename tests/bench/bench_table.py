@@ -23,6 +23,9 @@ import subprocess
 import sys
 import time
 
+# Watts of shorter runs are left out: a GPU's power has not settled (kWattsSeconds in worker/trainer/cli/bench/bench_length.h).
+WATTS_SECONDS = 3
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
@@ -255,6 +258,11 @@ def measure_peer(args, models, round_number, memory, limit, log):
     return peers
 
 
+def timed_seconds(bench):
+    """How long the steps took that a bench timed; 0 if it does not say."""
+    return bench.get("steps", 0) * bench.get("step_ms", 0) / 1e3
+
+
 def measure(row, args, peers, memory, log, limit):
     label, job, sets = row
     settings = [s for pair in [f"train.deterministic={args.deterministic}", *sets] for s in ("--set", pair)]
@@ -275,7 +283,7 @@ def measure(row, args, peers, memory, log, limit):
                 "error": failure_text(log, begin, problem or "printed no JSON")}
     result = {"label": label, "job": os.path.basename(job), "set": sets, "bench": found}
     shown = {heading: float(found[key]) for heading, key, _ in COLUMNS if isinstance(found.get(key), (int, float))}
-    if not shown.get("W") and watts is not None:
+    if not shown.get("W") and watts is not None and timed_seconds(found) >= WATTS_SECONDS:
         shown["W"] = watts
     if shown.get("tok/s") and shown.get("W"):
         shown.setdefault("tok/J", shown["tok/s"] / shown["W"])

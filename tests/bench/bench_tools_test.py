@@ -126,6 +126,54 @@ class BenchTools(unittest.TestCase):
             ratios = [json.loads(line)["shown"].get("/ torch") for line in f]
         self.assertEqual(ratios, [2.0, None, 1.0, None])  # 600,000 over 300,000, then over 600,000
 
+    def peer_runs(self, *tok_s):
+        """Runs the script with a peer that is as fast as the next of `tok_s` each time: its lines, and the options of each run."""
+        with open(self.path("peer.py"), "w") as f:
+            f.write("import json, sys\n"
+                    f"with open({self.path('options')!r}, 'a+') as f:\n"
+                    "    f.write(' '.join(sys.argv[1:]) + '\\n')\n"
+                    "    f.seek(0)\n"
+                    "    run = len(f.readlines())\n"
+                    f"print('compiling')\nprint(json.dumps({{'peer': 'torch-bf16', 'tok_s': {tok_s!r}[run - 1]}}))\n")
+        run = subprocess.run([os.path.join(HERE, "torch_peer.sh"), self.path("peer.py"), self.path("peer.jsonl"), "hearth-112m"],
+                             capture_output=True, text=True, timeout=60, env={**os.environ, "PRECISIONS": "bf16"})
+        self.assertEqual(run.returncode, 0, run.stderr)
+        with open(self.path("options")) as options, open(self.path("peer.jsonl")) as lines:
+            return [json.loads(line) for line in lines], [line.split() for line in options]
+
+    def test_peer_is_timed_as_long_as_the_bench(self):
+        lines, options = self.peer_runs(500000)  # 73.7 ms a step: 4.4 s for 60
+        self.assertEqual([(line["warmup_steps"], line["steps"], line["model"]) for line in lines], [(60, 60, "hearth-112m")])
+        self.assertEqual(len(options), 1)
+        self.assertEqual(options[0][options[0].index("--warmup") + 1], "60")
+
+    def test_peer_too_fast_for_its_counts_runs_again(self):
+        lines, options = self.peer_runs(3686400, 3700000)  # 10 ms a step
+        self.assertEqual([(line["warmup_steps"], line["steps"], line["tok_s"]) for line in lines], [(302, 400, 3700000)])
+        self.assertEqual([run[run.index("--steps") + 1] for run in options], ["60", "400"])
+
+    def test_watts_of_short_runs_are_left_out(self):
+        """nvidia-smi answers for a bench that gives no watts."""
+        for steps, shown in ((40, True), (20, False)):
+            with self.subTest(steps=steps):
+                with open(self.path("bin", "hearth-trainer"), "w") as f:
+                    f.write("#!/bin/sh\n"
+                            f'until [ -e "{self.path("sampled")}" ]; do sleep 0.01; done\n'
+                            f'echo \'{{"tok_s": 600000.0, "steps": {steps}, "step_ms": 100.0}}\'\n')
+                with open(self.path("bin", "nvidia-smi"), "w") as f:
+                    f.write('#!/bin/sh\ncase "$*" in\n'
+                            f'  *power*) yes 640 | head -n 9; : >"{self.path("sampled")}"; exec sleep 60 ;;\n'
+                            "  *) echo 900 ;;\nesac\n")
+                os.chmod(self.path("bin", "nvidia-smi"), 0o755)
+                rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\n")
+                env = {**os.environ, "PATH": self.path("bin") + os.pathsep + os.environ["PATH"]}
+                run = subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir,
+                                      rows], capture_output=True, text=True, timeout=60, env=env)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                with open(self.path("bench.jsonl")) as f:
+                    self.assertEqual(json.loads(f.readline())["shown"].get("W"), 640.0 if shown else None)
+                os.remove(self.path("sampled"))
+
     def test_device_is_the_gpu_that_the_run_sees(self):
         rows = self.rows("hearth-112m bf16 | hearth-112m-bf16\n")
         subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), "--bin", self.path("bin"), "--out", self.dir, "--device", "3",

@@ -3,8 +3,11 @@
 #   tests/bench/torch_peer.sh PEER.py OUT.jsonl [MODEL...]      MODEL: hearth-112m qwen2.5-0.5b qwen2.5-1.5b (default: all three)
 # PEER.py is a trainer of the same model in plain PyTorch (torch.compile, fused AdamW) with the options used below; it prints one JSON
 # object with tok_s and peer ("torch-bf16" or "torch-fp8") as its last line. It is no part of this repository.
-# The models are Llama- and Qwen2-shaped, without QK-norm, as configs/models has them. Environment:
-#   PRECISIONS="bf16 fp8"  STEPS=20  LIMIT=200 (seconds a run)  PYTHON=python3  QK_NORM=0
+# The models are Llama- and Qwen2-shaped, without QK-norm, as configs/models has them.
+# It is timed as `hearth-trainer bench` times itself (worker/trainer/cli/bench/bench_length.cc): warm-up of 2 s at least, then 3 s at least,
+# and 60 steps or 5 s. The counts below do on an H200; where the speed says that they were too few, the model runs again with more. Each
+# line has the counts of its run, warmup_steps and steps. Environment:
+#   PRECISIONS="bf16 fp8"  LIMIT=200 (seconds a run)  PYTHON=python3  QK_NORM=0
 set -uo pipefail
 [ $# -ge 2 ] || { echo "usage: torch_peer.sh PEER.py OUT.jsonl [MODEL...]" >&2; exit 2; }
 peer=$1 out=$2
@@ -22,17 +25,54 @@ shape() {
   esac
 }
 
+# Steps of warm-up and of timing that the first run of a model gets.
+counts() {
+  case "$1" in
+    hearth-112m) echo "60 60" ;;
+    *) echo "6 20" ;;
+  esac
+}
+
+# enough LINE WARMUP STEPS ARGUMENTS: prints nothing if the run was long enough, else the counts of one that is. The first two steps of the
+# warm-up compile.
+enough() {
+  awk -v line="$1" -v warmup="$2" -v steps="$3" -v arguments="$4" '
+    function ceil(x) { return x == int(x) ? x : int(x) + 1 }
+    BEGIN {
+      if (!match(line, /"tok_s": *[0-9.eE+]+/)) exit
+      split(substr(line, RSTART, RLENGTH), rate, ":")
+      n = split(arguments, word, " ")
+      for (i = 1; i < n; ++i) value[word[i]] = word[i + 1]
+      if (rate[2] + 0 <= 0) exit
+      seconds = value["--seq"] * value["--batch"] * value["--accum"] / rate[2]
+      if ((warmup - 2) * seconds >= 2 && steps * seconds >= 3 && (steps >= 60 || steps * seconds >= 5)) exit
+      more = ceil(4 / seconds)
+      print ceil(3 / seconds) + 2, (more > 60 ? more : 60)
+    }'
+}
+
+# run ARGUMENTS PRECISION WARMUP STEPS: the JSON line of one run.
+run() {
+  # shellcheck disable=SC2086  # the arguments are words
+  timeout -k 5 "${LIMIT:-200}" "${PYTHON:-python3}" "$peer" $1 --steps "$4" --warmup "$3" --qk-norm "${QK_NORM:-0}" --precision "$2" \
+    2>>"$out.log" | tail -n 1
+}
+
 failed=0
 mkdir -p "$(dirname "$out")"
 : >"$out"
 for model in "${models[@]}"; do
   arguments=$(shape "$model") || { echo "torch_peer: no shape for model $model" >&2; failed=1; continue; }
   for precision in ${PRECISIONS:-bf16 fp8}; do
-    # shellcheck disable=SC2086  # the arguments are words
-    line=$(timeout -k 5 "${LIMIT:-200}" "${PYTHON:-python3}" "$peer" $arguments --steps "${STEPS:-20}" --warmup 5 \
-      --qk-norm "${QK_NORM:-0}" --precision "$precision" 2>>"$out.log" | tail -n 1)
+    read -r warmup steps <<<"$(counts "$model")"
+    line=$(run "$arguments" "$precision" "$warmup" "$steps")
+    longer=$(enough "$line" "$warmup" "$steps" "$arguments")
+    if [ -n "$longer" ]; then
+      read -r warmup steps <<<"$longer"
+      line=$(run "$arguments" "$precision" "$warmup" "$steps")
+    fi
     if [[ $line == \{* ]]; then
-      echo "{\"model\": \"$model\", ${line#\{}" | tee -a "$out"
+      echo "{\"model\": \"$model\", \"warmup_steps\": $warmup, \"steps\": $steps, ${line#\{}" | tee -a "$out"
     else
       echo "torch_peer: $model $precision gave no result; see $out.log" >&2
       failed=1

@@ -95,6 +95,24 @@ class Compare(unittest.TestCase):
         self.assertIn("did you mean nvfp4", unknown["problem"])
         self.assertIn("[nvfp3] refused", errors)
 
+    def test_seeds_and_settings(self):
+        recipes = ["bf16", "nvfp4"]
+        vary = ["--vary", "precision.bf16_tail=0,0.5"]
+        status, _, errors = self.compare(recipes, *vary, "--seeds", "1")
+        self.assertEqual(status, 0, errors)
+        status, found, errors = self.compare(recipes, *vary, "--seeds", "2")
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(errors.count("done before"), 3)
+        self.assertEqual([row["name"] for row in found["rows"]], ["bf16", "nvfp4 bf16_tail=0", "nvfp4 bf16_tail=0.5"])
+        self.assertEqual({row["ok"] for row in found["rows"]}, {2})
+        self.assertNotEqual(self.losses("bf16-seed7"), self.losses("bf16-seed8"))
+        losses = {(run["recipe"], run.get("setting"), run["seed"]): run["held_out_loss"] for run in found["runs"]}
+        for row, setting in zip(found["rows"][1:], ("bf16_tail=0", "bf16_tail=0.5")):
+            gaps = [100 * (losses["nvfp4", setting, seed] / losses["bf16", None, seed] - 1) for seed in (7, 8)]
+            self.assertAlmostEqual(row["held_out_gap_percent"]["mean"], sum(gaps) / 2, 6)
+            self.assertAlmostEqual(row["held_out_gap_percent"]["standard_error"], abs(gaps[0] - gaps[1]) / 2, 6)
+        xml.etree.ElementTree.fromstring(self.read("compare.svg"))
+
     def test_stopped_and_gone_on_with(self):
         with open(os.path.join(self.dir, "errors"), "w") as errors:
             process = subprocess.Popen(self.argv(["bf16", "nvfp4"]), cwd=self.dir, stdout=subprocess.DEVNULL, stderr=errors,

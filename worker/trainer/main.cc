@@ -253,12 +253,18 @@ void AddCompare(CLI::App& parent, int& result) {
   const auto options = std::make_shared<CompareOptions>();
   CompareOptions& compare = *options;
   CLI::App& app = *parent.add_subcommand(
-      "compare", "train a job once in each of several recipes: loss gaps, speed, memory");
+      "compare", "train a job in each of several recipes: loss gaps, speed, memory");
   AddJob(app, compare.job);
   app.add_option("--recipes", compare.recipes,
                  "as bf16,fp8,nvfp4: the first is what the others are compared with")
       ->required()
       ->delimiter(',');
+  app.add_option("--seeds", compare.seeds,
+                 "runs of each, with seeds from train.seed on: means and standard errors")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--vary", compare.vary,
+                 "as precision.bf16_tail=0,0.1: each recipe with each value; again for more fields")
+      ->allow_extra_args(false);
   app.add_option("--steps", compare.steps, "steps of each run (default: the job's train.steps)")
       ->check(CLI::PositiveNumber);
   app.add_option("--window", compare.window,

@@ -70,6 +70,32 @@ TEST(MemoryPartsTest, AddUpToTheArenaExactly_ForEveryPresetRecipeAndLevel) {
   EXPECT_GT(plans_made, 200);
 }
 
+// docs/plan.md: what jobs of the presets took of an H100.
+TEST(MemoryPartsTest, Total_IsWhatWasMeasured) {
+  struct Row {
+    const char* preset;
+    const char* recipe;
+    int micro_batch;
+    int sequence;
+    double gigabytes;
+  };
+  for (const Row& row : {
+           Row{"hearth-112m", "bf16", 18, 2048, 13.75},
+           Row{"hearth-112m", "fp8", 18, 2048, 10.86},
+           Row{"qwen2.5-0.5b", "bf16", 32, 1024, 42.88},
+           Row{"qwen2.5-0.5b", "fp8", 32, 1024, 29.53},
+           Row{"hearth-774m", "bf16", 8, 2048, 40.04},
+           Row{"hearth-774m", "fp8", 8, 2048, 31.97},
+           Row{"qwen2.5-1.5b", "bf16", 16, 1024, 63.48},
+           Row{"qwen2.5-1.5b", "fp8", 16, 1024, 50.77},
+       }) {
+    const Feasibility f =
+        Assess(PlannedJob(row.preset, row.recipe, row.micro_batch, row.sequence), "H100 SXM");
+    EXPECT_NEAR(static_cast<double>(f.total_bytes) * 1e-9 / row.gigabytes, 1, 0.001)
+        << row.preset << " " << row.recipe;
+  }
+}
+
 TEST(StateChoiceTest, SmallestGradients_AreThoseOfTheFewestBits) {
   EXPECT_EQ(SmallestGradients(), "bf16");
 }

@@ -4,6 +4,7 @@
 
 #include "common/base/table_rows.h"
 #include "common/formats/gram_form.h"
+#include "common/formats/product_scratch.h"
 #include "common/spec/optimizer/optimizer_table.h"
 
 namespace hearth::spec {
@@ -16,7 +17,6 @@ constexpr int64_t kPairs = 2;  // of steps that share products in it; one step i
 constexpr int64_t kMostScratchBytes = int64_t{96} << 20;  // of a batch, if several matrices fit
 constexpr int64_t kMostMatrices = 64;                     // in a batch
 constexpr int64_t kNormBytes = int64_t{256} * 4;          // partial sums of a matrix
-constexpr int64_t kProductBytes = int64_t{32} << 20;      // scratch of cuBLASLt
 constexpr int64_t kAlignment = 256;
 
 int64_t Aligned(int64_t bytes) {
@@ -87,7 +87,8 @@ int64_t OrthogonalBatch(int64_t m, int64_t n, int64_t count) {
 }
 
 int64_t OrthogonalScratchBytes(int64_t m, int64_t n, int64_t count) {
-  return BatchBytes(m, n, OrthogonalBatch(m, n, count)) + kProductBytes + kAlignment;
+  return BatchBytes(m, n, OrthogonalBatch(m, n, count)) + formats::kProductScratchBytes +
+         kAlignment;
 }
 
 }  // namespace hearth::spec

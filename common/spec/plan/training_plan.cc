@@ -9,13 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/spec/model/dtype_alias.h"
-#include "common/spec/optimizer/orthogonal_work.h"
 #include "common/spec/plan/blocks/block.h"
 #include "common/spec/plan/blocks/block_plan.h"
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/gradient_buckets.h"
-#include "common/spec/plan/logits.h"
 #include "common/spec/plan/offload.h"
+#include "common/spec/plan/op_scratch.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/plan_report.h"
 #include "common/spec/violations/text.h"
@@ -223,31 +222,6 @@ void AddStaging(const BlockScope& scope, PlanBuilder& out) {
   }
 }
 
-// What the op with the most scratch needs, when the kernels cannot be asked: a chunk of logits, or
-// per thread a block of attention scores, and the partial sums of norm weight gradients; on a GPU
-// also a batch of matrices that the optimizer orthogonalises.
-int64_t EstimateWorkspace(const TrainingPlanOptions& o) {
-  if (o.wide_bytes == 0) {
-    // A chunk of BF16 logits and cuBLASLt's scratch, or what the optimizer needs.
-    int64_t bytes = LogitsBytes(o) + Tokens(o) * 16 + (int64_t{64} << 20);
-    if (o.training) {
-      for (const auto& [shape, count] : OrthogonalShapes(*o.table)) {
-        bytes = std::max(bytes, OrthogonalScratchBytes(shape.first, shape.second, count));
-      }
-    }
-    return bytes;
-  }
-  const int64_t element = o.wide_bytes > 0 ? o.wide_bytes : 4;
-  const int64_t logits_row = o.shape.padded_vocab * element;
-  const int64_t logits =
-      std::min(Tokens(o) * logits_row, std::max<int64_t>(int64_t{8} << 20, logits_row));
-  const int64_t scores =
-      int64_t{4} * o.threads * 64 * (o.sequence_length + o.shape.head_dim) * element;
-  const int64_t partial_sums = int64_t{64} * 2 * o.shape.hidden * element;
-  const int64_t angles = Tokens(o) * o.shape.head_dim * element;
-  return std::max({logits + logits / 8, scores, partial_sums + angles});
-}
-
 void AddBatch(const BlockScope& scope, PlanBuilder& out) {
   const auto words = [&](const char* name) {
     return out.Words(name, BufferClass::kWorkspace, 4, {scope.tokens}, {0, scope.time.Update()});
@@ -285,7 +259,7 @@ void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
   // then.
   ids.delta = stream("stream.delta", {0, again ? time.LayersBackwardEnd() : head});
   AddWork(scope, out);
-  const int64_t scratch = o.op_workspace_bytes > 0 ? o.op_workspace_bytes : EstimateWorkspace(o);
+  const int64_t scratch = o.op_workspace_bytes > 0 ? o.op_workspace_bytes : EstimateOpScratch(o);
   ids.workspace = out.Bytes("op.workspace", BufferClass::kWorkspace, scratch, {0, time.Update()});
   if (!o.training) {
     return;
@@ -471,10 +445,6 @@ Recompute PlainRecompute(const TrainingPlanOptions& o) {
     return o.recompute;
   }
   return std::max(o.recompute, KeepsNarrow(o) ? Recompute::kFfn : Recompute::kNormAct);
-}
-
-int64_t LogitsBytes(const TrainingPlanOptions& o) {
-  return std::min(Tokens(o) * o.shape.padded_vocab * 2, kLogitsChunkBytes);
 }
 
 absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {

@@ -434,6 +434,46 @@ TEST(QuantisedMemory, PresetsAt36And8SequencesOf1024_NeedLessThanInBf16) {
   }
 }
 
+// Bytes of scratch of hearth-112m on a GPU, in micro-batches of 36,864 tokens.
+int64_t Scratch(const char* recipe, const char* head, int64_t vocab, bool training = true) {
+  v1::JobSpec job;
+  job.set_name("plan");
+  job.mutable_model()->set_preset("hearth-112m");
+  job.mutable_model()->set_vocab(static_cast<int32_t>(vocab));
+  job.mutable_data()->add_train()->set_path("x");
+  job.mutable_data()->set_sequence_length(2048);
+  job.mutable_batch()->set_micro_batch_size(18);
+  job.mutable_precision()->set_recipe(recipe);
+  job.mutable_precision()->set_lm_head(head);
+  job.mutable_train()->set_steps(100);
+  job.mutable_resources()->set_device("cuda");
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  EXPECT_TRUE(violations.empty()) << ViolationsToStatus(violations);
+  const auto inputs = MakePlanInputs(job, 18, 1, training);
+  const TrainingPlan plan = *PlanTraining((*inputs)->options);
+  return plan.buffers()[static_cast<size_t>(plan.ids.workspace.index)].bytes;
+}
+
+// Four chunks of 9,216 tokens: losses in fp64, a scale, BF16 logits, the library's scratch; with an
+// FP8 head the gradient of the logits by rows and by columns too.
+TEST(OpScratch, OnAGpu_IsThatOfTheOutputProjection) {
+  constexpr int64_t kTokens = 36864;
+  constexpr int64_t kLogits = int64_t{9216} * 49152;
+  constexpr int64_t kBf16 = kTokens * 8 + 256 + kLogits * 2 + (int64_t{32} << 20);
+  EXPECT_EQ(Scratch("bf16", "bf16", 49152), kBf16);
+  EXPECT_EQ(Scratch("nvfp4", "bf16", 49152), kBf16);
+  EXPECT_EQ(Scratch("fp8", "fp8", 49152), kBf16 + 2 * kLogits);
+  EXPECT_EQ(Scratch("fp8", "fp8", 49152, /*training=*/false), kBf16);
+}
+
+TEST(OpScratch, FewLogits_IsThatOfOtherOps) {
+  constexpr int64_t kTokens = 36864;
+  EXPECT_EQ(Scratch("bf16", "bf16", 256), kTokens * 768 * 12) << "attention";
+  // The gradient of the widest weight, 4,096 x 768, from operands that are widened.
+  EXPECT_EQ(Scratch("nvfp4", "bf16", 256), (4096 + 768) * kTokens * 2 + 512 + (int64_t{32} << 20));
+}
+
 TEST_F(TrainingPlanTest, ChooseMicroBatch_TakesTheFirstThatFits) {
   options_.micro_batch = 8;
   const int64_t eight = Plan().arena_bytes();

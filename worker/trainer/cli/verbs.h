@@ -125,6 +125,8 @@ struct BenchOptions {
 struct CompareOptions {
   JobOptions job;
   std::vector<std::string> recipes;  // the first is what the others are compared with
+  std::vector<std::string> vary;     // FIELD=VALUE,VALUE,...; several are combined
+  int seeds = 0;                     // runs of each; 0 = one, with the job's seed
   int64_t steps = 0;                 // 0 = the job's
   int64_t window = 0;                // steps of the final training loss; 0 = a tenth, at most 200
   std::string device;                // cpu | cuda:N; empty = the job's

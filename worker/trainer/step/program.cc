@@ -10,6 +10,7 @@
 #include "common/base/system.h"
 #include "common/fault/fault.h"
 #include "kernels/core/rng.h"
+#include "kernels/cuda/context.h"
 #include "kernels/gemm/native_error.h"
 #include "kernels/grad_norm/grad_norm.h"
 #include "kernels/step_gate/step_gate.h"
@@ -239,6 +240,22 @@ absl::Status StepProgram::CountOnce() {
   return kernels::Synchronize(engine_.exec());
 }
 
+absl::Status StepProgram::RunAndCompare(const std::vector<spec::StepFormat>& formats) {
+  // A test asks for a mismatch.
+  const bool injected = !fault::Check("trainer.native_product").ok();
+  products_ = std::make_unique<kernels::ProductCheck>(injected ? -1.0 : kernels::kProductTolerance);
+  kernels::CudaContext& cuda = *engine_.options().cuda;
+  cuda.CheckProducts(products_.get());
+  absl::Status ran;
+  for (const spec::StepFormat& format : formats) {
+    if (ran.ok()) {
+      ran = RunAllOnce(format);
+    }
+  }
+  cuda.CheckProducts(nullptr);
+  return ran;
+}
+
 absl::Status StepProgram::RecordMicroBatch(const MicroBatchKind& kind) {
   HEARTH_RETURN_IF_ERROR(kernels::Graph::Begin(engine_.exec()));
   const absl::Status launched = LaunchMicroBatch(kind, Pass{});
@@ -300,9 +317,7 @@ absl::Status StepProgram::Prepare() {
   }
   HEARTH_RETURN_IF_ERROR(engine_.quant().StartWeights(exec));
   // Everything has run once before anything is recorded: code is loaded, plans are chosen.
-  for (const spec::StepFormat& format : formats) {
-    HEARTH_RETURN_IF_ERROR(RunAllOnce(format));
-  }
+  HEARTH_RETURN_IF_ERROR(RunAndCompare(formats));
   HEARTH_RETURN_IF_ERROR(CountOnce());
   for (const spec::StepFormat& format : formats) {
     HEARTH_RETURN_IF_ERROR(UseGraphs() ? RecordAll(format) : absl::OkStatus());

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "kernels/attention/attention_check.h"
 #include "kernels/cuda/device.h"
+#include "kernels/gemm/product_check.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/exchange.h"
@@ -51,7 +52,8 @@ class StepProgram {
   // and records the graphs. Parameters and optimizer state are as before, StepState is zero;
   // activations, gradients and the scales of QuantState are not: reset or restore them afterwards.
   // CPU: nothing. All ranks call it together. kernels::IsNativeGemmError: a product of these shapes
-  // fails on block-scaled units; an engine with no_native_blocks does without.
+  // fails on block-scaled units, or differs there from its emulation; an engine with
+  // no_native_blocks does without.
   absl::Status Prepare();
 
   // Calls of MicroBatch in a step: this rank's micro-batches, and where gradients are divided, so
@@ -75,6 +77,11 @@ class StepProgram {
 
   // Launches in the graphs of a plain step; 0 on the CPU.
   int64_t graph_nodes() const;
+  // Products on block-scaled units that Prepare has compared with their emulation; null where none
+  // ran there.
+  const kernels::ProductCheck* products() const {
+    return products_ != nullptr && products_->met() > 0 ? products_.get() : nullptr;
+  }
   // What attention runs on, after Prepare on a GPU.
   const kernels::AttentionEngines& attention() const { return attention_; }
   // Bytes this rank sends in a step; 0 in a world of one.
@@ -95,6 +102,8 @@ class StepProgram {
   absl::Status RunAllOnce(const spec::StepFormat& format);
   absl::Status RecordAll(const spec::StepFormat& format);
   absl::Status CountOnce();
+  // Runs everything once, and compares products on block-scaled units meanwhile.
+  absl::Status RunAndCompare(const std::vector<spec::StepFormat>& formats);
   absl::Status RecordMicroBatch(const MicroBatchKind& kind);
   absl::Status RecordUpdate(bool quantise_weights);
 
@@ -105,6 +114,7 @@ class StepProgram {
   const Exchanged exchanged_;
   const bool idle_first_;  // the step's first turn is idle
   kernels::AttentionEngines attention_;
+  std::unique_ptr<kernels::ProductCheck> products_;
   std::unique_ptr<GradientExchange> exchange_;  // null in a world of one
   struct Recorded {
     MicroBatchKind kind;

@@ -8,7 +8,7 @@
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/blocks/block.h"
 #include "common/spec/plan/blocks/block_table.h"
-#include "common/spec/plan/logits.h"
+#include "common/spec/plan/op_scratch.h"
 
 namespace hearth::spec {
 namespace {

@@ -13,7 +13,7 @@
 #include "common/spec/plan/blocks/block.h"
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/blocks/head_block.h"
-#include "common/spec/plan/logits.h"
+#include "common/spec/plan/op_scratch.h"
 
 namespace hearth::spec {
 namespace {
@@ -78,7 +78,7 @@ class WorkBuilder {
     auto rows = static_cast<double>(scope_.tokens);
     double calls = 1;
     if (head) {  // a chunk of logits at a time
-      calls = std::ceil(rows * out * 2 / static_cast<double>(kLogitsChunkBytes));
+      calls = static_cast<double>(HeadCalls(o_));
       rows /= calls;
     }
     AddProduct(name, "forward", format, {rows, out, in}, calls);

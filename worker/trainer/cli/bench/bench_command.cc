@@ -283,6 +283,11 @@ void Bench::Report(const std::vector<double>& milliseconds) {
     out_["attention"] = job_.cuda->attention_version();
     out_["attention_forward"] = job_.program->attention().forward;
     out_["attention_backward"] = job_.program->attention().backward;
+    if (const kernels::ProductCheck* products = job_.program->products(); products != nullptr) {
+      out_["products_met"] = products->met();
+      out_["products_compared"] = products->compared();
+      out_["products_difference"] = products->largest();
+    }
     out_["shipped_products"] = job_.cuda->shipped_products();
     out_["untuned_products"] = job_.cuda->untuned_products();
     out_["gemm"] = job_.cuda->gemm_version();

@@ -12,6 +12,7 @@
 #include "common/base/version.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
+#include "worker/trainer/cli/compare/compare_rows.h"
 #include "worker/trainer/guard/recipe_trial.h"
 
 namespace hearth::trainer {
@@ -92,14 +93,154 @@ std::vector<std::string> Cells(const ComparedRun& run) {
           absl::StrCat(run.redone_steps)};
 }
 
+// Characters of UTF-8 text.
+size_t Width(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
 void Pad(std::string& line, const std::string& cell, size_t width, bool left) {
-  const std::string fill(width > cell.size() ? width - cell.size() : 0, ' ');
+  const std::string fill(width > Width(cell) ? width - Width(cell) : 0, ' ');
   absl::StrAppend(&line, line.empty() ? "" : "  ", left ? cell : fill, left ? fill : cell);
+}
+
+struct TableLine {
+  std::vector<std::string> cells;
+  std::string problem;  // stands in the place of all cells but the first
+};
+
+// The first two columns are words, the others numbers.
+std::string TableOf(const std::vector<std::string>& header, const std::vector<TableLine>& lines) {
+  std::vector<size_t> widths;
+  for (const std::string& cell : header) {
+    widths.push_back(Width(cell));
+  }
+  for (const TableLine& line : lines) {
+    const size_t cells = line.problem.empty() ? line.cells.size() : 1;
+    for (size_t i = 0; i < cells; ++i) {
+      widths[i] = std::max(widths[i], Width(line.cells[i]));
+    }
+  }
+  std::string out;
+  const auto add = [&](const std::vector<std::string>& cells) {
+    std::string text;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      Pad(text, cells[i], widths[i], i < 2);
+    }
+    absl::StrAppend(&out, text, "\n");
+  };
+  add(header);
+  for (const TableLine& line : lines) {
+    if (line.problem.empty()) {
+      add(line.cells);
+      continue;
+    }
+    std::string text;
+    Pad(text, line.cells.front(), widths[0], true);
+    absl::StrAppend(&out, text, "  ", line.problem, "\n");
+  }
+  return out;
+}
+
+std::string ProblemText(const ComparedRun& run) {
+  return absl::StrCat(run.state, run.problem.empty() ? "" : ": ", run.problem);
+}
+
+std::string Title(const Comparison& comparison) {
+  std::string out = absl::StrFormat("%s on %s: %s steps", comparison.job, comparison.device,
+                                    Grouped(comparison.steps));
+  if (!comparison.runs.empty()) {
+    const ComparedRun& base = comparison.runs.front();
+    if (base.global_batch_tokens > 0) {
+      absl::StrAppend(&out, " of ", Grouped(base.global_batch_tokens), " tokens");
+    }
+    absl::StrAppend(&out, "; training: mean of the last ", comparison.window,
+                    "; gaps and ratios: to ", base.recipe,
+                    comparison.seeds > 0 ? " with the same seed, mean ± standard error" : "");
+  }
+  return out + "\n\n";
+}
+
+// The median of a figure over the runs that are ok; a run without it has 0.
+template <typename Figure>
+double MedianOf(const Comparison& comparison, const CompareRow& row, const Figure& figure) {
+  std::vector<double> values;
+  for (const size_t i : row.runs) {
+    if (comparison.runs[i].ok()) {
+      values.push_back(figure(comparison.runs[i]));
+    }
+  }
+  return Median(std::move(values));
+}
+
+TableLine RowLine(const Comparison& comparison, const CompareRow& row) {
+  const auto mean = [](const std::optional<MeanOfSeeds>& of) {
+    return of.has_value() ? absl::StrFormat("%.4f", of->mean) : std::string("-");
+  };
+  const auto gap = [](const std::optional<MeanOfSeeds>& of) {
+    return of.has_value() ? GapText(*of) : std::string("-");
+  };
+  const auto median = [&](const auto& figure) { return MedianOf(comparison, row, figure); };
+  const auto ratio = [&](std::optional<double> ComparedRun::*of) {
+    const double value = median([&](const ComparedRun& run) { return (run.*of).value_or(0); });
+    return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-");
+  };
+  if (row.ok == 0) {
+    return {{row.name}, ProblemText(comparison.runs[row.runs.front()])};
+  }
+  int64_t skipped = 0;
+  int64_t redone = 0;
+  std::string execution;
+  for (const size_t i : row.runs) {
+    const ComparedRun& run = comparison.runs[i];
+    skipped += run.skipped_steps;
+    redone += run.redone_steps;
+    execution = run.ok() ? run.execution : execution;
+  }
+  return {
+      {row.name, execution,
+       absl::StrCat(row.ok, row.runs.size() == static_cast<size_t>(row.ok)
+                                ? ""
+                                : absl::StrCat(" of ", row.runs.size())),
+       mean(row.training_loss), gap(row.training_gap), mean(row.held_out_loss),
+       gap(row.held_out_gap),
+       Grouped(std::llround(median([](const ComparedRun& run) { return run.tokens_per_second; }))),
+       ratio(&ComparedRun::speed_ratio),
+       FormatBytes(static_cast<int64_t>(
+           median([](const ComparedRun& run) { return static_cast<double>(run.memory_bytes); }))),
+       ratio(&ComparedRun::memory_ratio), absl::StrCat(skipped), absl::StrCat(redone)},
+      ""};
+}
+
+// What cannot be told, and why runs of rows that have others are missing.
+std::string Below(const Comparison& comparison, const std::vector<CompareRow>& rows) {
+  std::string out;
+  for (const CompareRow& row : rows) {
+    for (const size_t i : row.runs) {
+      const ComparedRun& run = comparison.runs[i];
+      if (row.ok > 0 && !run.ok()) {
+        absl::StrAppend(&out, run.name(), " with seed ", run.seed.value_or(0), ": ",
+                        ProblemText(run), "\n");
+      }
+    }
+  }
+  if (comparison.seeds < 2) {
+    return out + "\nOne seed: which gaps are differences cannot be told; --seeds 3 tells more.\n";
+  }
+  const std::string untold = CannotBeTold(comparison, rows);
+  return absl::StrCat(out, untold.empty() ? "" : "\nWith a probability of error of 5 %:\n", untold);
 }
 
 Json RunJson(const ComparedRun& run) {
   Json out;
   out["recipe"] = run.recipe;
+  if (run.seed.has_value()) {
+    out["seed"] = *run.seed;
+  }
+  if (!run.setting.empty()) {
+    out["setting"] = run.setting;
+  }
   out["state"] = run.state;
   out["problem"] = run.problem;
   out["execution"] = run.execution;
@@ -119,6 +260,30 @@ Json RunJson(const ComparedRun& run) {
   out["planned_ratio"] = OrNull(run.planned_ratio);
   out["skipped_steps"] = run.skipped_steps;
   out["redone_steps"] = run.redone_steps;
+  return out;
+}
+
+Json MeanJson(const std::optional<MeanOfSeeds>& of) {
+  if (!of.has_value()) {
+    return nullptr;
+  }
+  Json out;
+  out["mean"] = of->mean;
+  out["standard_error"] = of->seeds > 1 ? Json(of->error) : Json(nullptr);
+  out["seeds"] = of->seeds;
+  return out;
+}
+
+Json RowJson(const CompareRow& row) {
+  Json out;
+  out["name"] = row.name;
+  out["runs"] = row.runs.size();
+  out["ok"] = row.ok;
+  out["training_loss"] = MeanJson(row.training_loss);
+  out["held_out_loss"] = MeanJson(row.held_out_loss);
+  out["training_gap_percent"] = MeanJson(row.training_gap);
+  out["held_out_gap_percent"] = MeanJson(row.held_out_gap);
+  out["gap_told"] = row.gap().has_value() ? Json(row.gap()->told()) : Json(nullptr);
   return out;
 }
 
@@ -163,12 +328,29 @@ absl::Status ReadRun(Env& env, const std::string& folder, int64_t window, Compar
   return absl::OkStatus();
 }
 
-void Relate(Comparison& comparison) {
-  if (comparison.runs.empty() || !comparison.runs.front().ok()) {
-    return;
+bool Comparison::in_rows() const {
+  return seeds > 0 || std::any_of(runs.begin(), runs.end(),
+                                  [](const ComparedRun& run) { return !run.setting.empty(); });
+}
+
+std::optional<size_t> ReferenceOf(const Comparison& comparison, size_t run) {
+  const std::vector<ComparedRun>& runs = comparison.runs;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].recipe == runs.front().recipe && runs[i].seed == runs[run].seed &&
+        runs[i].setting == runs[run].reference_setting) {
+      return i;
+    }
   }
-  const ComparedRun& base = comparison.runs.front();
-  for (size_t i = 1; i < comparison.runs.size(); ++i) {
+  return std::nullopt;
+}
+
+void Relate(Comparison& comparison) {
+  for (size_t i = 0; i < comparison.runs.size(); ++i) {
+    const std::optional<size_t> reference = ReferenceOf(comparison, i);
+    if (!reference.has_value() || *reference == i || !comparison.runs[*reference].ok()) {
+      continue;
+    }
+    const ComparedRun& base = comparison.runs[*reference];
     ComparedRun& run = comparison.runs[i];
     if (!run.ok()) {
       continue;
@@ -185,51 +367,26 @@ void Relate(Comparison& comparison) {
 
 std::string CompareTable(const Comparison& comparison) {
   // A column's ratio or gap is named after the column before it.
-  const std::vector<std::string> header = {"recipe",  "runs",  "training", "gap",    "held out",
-                                           "gap",     "tok/s", "ratio",    "memory", "ratio",
-                                           "planned", "ratio", "skipped",  "redone"};
-  std::vector<size_t> widths;
-  widths.reserve(header.size());
-  for (const std::string& cell : header) {
-    widths.push_back(cell.size());
+  if (comparison.in_rows()) {
+    const std::vector<CompareRow> rows = RowsOf(comparison);
+    std::vector<TableLine> lines;
+    for (const CompareRow& row : rows) {
+      lines.push_back(RowLine(comparison, row));
+    }
+    return Title(comparison) +
+           TableOf({"recipe", "runs", "seeds", "training", "gap", "held out", "gap", "tok/s",
+                    "ratio", "memory", "ratio", "skipped", "redone"},
+                   lines) +
+           Below(comparison, rows);
   }
+  std::vector<TableLine> lines;
   for (const ComparedRun& run : comparison.runs) {
-    widths[0] = std::max(widths[0], run.recipe.size());
-    const std::vector<std::string> cells = Cells(run);
-    for (size_t i = 1; run.ok() && i < cells.size(); ++i) {
-      widths[i] = std::max(widths[i], cells[i].size());
-    }
+    lines.push_back({Cells(run), run.ok() ? "" : ProblemText(run)});
   }
-  std::string out = absl::StrFormat("%s on %s: %s steps", comparison.job, comparison.device,
-                                    Grouped(comparison.steps));
-  if (!comparison.runs.empty()) {
-    const ComparedRun& base = comparison.runs.front();
-    if (base.global_batch_tokens > 0) {
-      absl::StrAppend(&out, " of ", Grouped(base.global_batch_tokens), " tokens");
-    }
-    absl::StrAppend(&out, "; training: mean of the last ", comparison.window,
-                    "; gaps and ratios: to ", base.recipe);
-  }
-  out += "\n\n";
-  const auto add = [&](const std::vector<std::string>& cells) {
-    std::string line;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      Pad(line, cells[i], widths[i], i < 2);
-    }
-    absl::StrAppend(&out, line, "\n");
-  };
-  add(header);
-  for (const ComparedRun& run : comparison.runs) {
-    if (run.ok()) {
-      add(Cells(run));
-      continue;
-    }
-    std::string line;
-    Pad(line, run.recipe, widths[0], true);
-    absl::StrAppend(&out, line, "  ", run.state, run.problem.empty() ? "" : ": ", run.problem,
-                    "\n");
-  }
-  return out;
+  return Title(comparison) +
+         TableOf({"recipe", "runs", "training", "gap", "held out", "gap", "tok/s", "ratio",
+                  "memory", "ratio", "planned", "ratio", "skipped", "redone"},
+                 lines);
 }
 
 std::string CompareJson(const Comparison& comparison) {
@@ -243,6 +400,13 @@ std::string CompareJson(const Comparison& comparison) {
   out["runs"] = Json::array();
   for (const ComparedRun& run : comparison.runs) {
     out["runs"].push_back(RunJson(run));
+  }
+  if (comparison.in_rows()) {
+    out["seeds"] = comparison.seeds;
+    out["rows"] = Json::array();
+    for (const CompareRow& row : RowsOf(comparison)) {
+      out["rows"].push_back(RowJson(row));
+    }
   }
   // A problem may quote bytes of a file that are not text.
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -21,6 +21,12 @@ struct LossPoint {
 // One recipe's run, and where it stands to the first one's.
 struct ComparedRun {
   std::string recipe;
+  // What differs beside the recipe (compare_plan.h): the setting of --vary, for people and as
+  // assignments, that of the run it is compared with, and with --seeds the seed.
+  std::string setting;
+  std::vector<std::string> overrides;
+  std::string reference_setting;
+  std::optional<int64_t> seed;
   // ok | refused (the job is not valid in this recipe) | failed | stopped (by a signal) | not run.
   std::string state = "not run";
   std::string problem;    // why, for people, in one line; empty when ok
@@ -37,7 +43,7 @@ struct ComparedRun {
   int64_t planned_bytes = 0;            // of the memory plan
   int64_t skipped_steps = 0;            // attempts that the guard refused
   int64_t redone_steps = 0;             // of those, applied after all in another recipe
-  // To the first run: percent, and factors. Empty for the first, and where either has no number.
+  // To its reference: percent, and factors. Empty for references, and where either has no number.
   std::optional<double> training_gap;
   std::optional<double> held_out_gap;
   std::optional<double> speed_ratio;
@@ -45,6 +51,8 @@ struct ComparedRun {
   std::optional<double> planned_ratio;
 
   bool ok() const { return state == "ok"; }
+  // Without the seed: "nvfp4 bf16_tail=0.1".
+  std::string name() const { return setting.empty() ? recipe : recipe + " " + setting; }
 };
 
 struct Comparison {
@@ -52,8 +60,15 @@ struct Comparison {
   std::string device;  // cpu | cuda:N
   int64_t steps = 0;
   int64_t window = 1;             // steps of the final training loss
-  std::vector<ComparedRun> runs;  // the first is the reference
+  std::vector<ComparedRun> runs;  // the first's recipe is the reference
+  int seeds = 0;                  // of each; 0 = one, and nobody asked for more
+
+  // Each row of the table is several runs, or a setting of one (compare_rows.h).
+  bool in_rows() const;
 };
+// The run that another is compared with, by index: of the first recipe with the same seed. The run
+// itself where it is one; nullopt: there is none.
+std::optional<size_t> ReferenceOf(const Comparison& comparison, size_t run);
 
 // Fills a run from what the trainer left in `folder` (run.json, metrics.jsonl). The state is left
 // alone. kNotFound: no such file; kDataLoss: a line is not a step.
@@ -63,12 +78,13 @@ absl::Status ReadRun(Env& env, const std::string& folder, int64_t window, Compar
 void Relate(Comparison& comparison);
 
 // A line that says what was compared, then the table; a run that is not ok has a line that says
-// why.
+// why. In rows: means over the seeds with their standard errors, and below what cannot be told.
 std::string CompareTable(const Comparison& comparison);
 // Indented, newline at the end; numbers that are not there or not finite are null.
 std::string CompareJson(const Comparison& comparison);
-// SVG: above, training loss (smoothed) and held-out loss; below, the gaps to the first run. On any
-// background: all colours are of middle lightness.
+// SVG: above, training loss (smoothed) and held-out loss; below, the gaps to the reference. Of
+// several seeds the means, and the standard errors of held-out gaps as bars. On any background: all
+// colours are of middle lightness.
 std::string ComparePicture(const Comparison& comparison);
 
 }  // namespace hearth::trainer

@@ -24,12 +24,12 @@
 #include "common/base/system.h"
 #include "common/config/config.h"
 #include "common/io/env.h"
-#include "common/spec/recipe/trial_recipes.h"
 #include "common/spec/resolve/resolve.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/cli/compare/compare.h"
+#include "worker/trainer/cli/compare/compare_plan.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/exit_codes.h"
 #include "worker/trainer/guard/recipe_trial.h"
@@ -212,11 +212,9 @@ absl::Status Compare::Prepare() {
   comparison_.job = resolved.name();
   comparison_.steps = steps;
   comparison_.window = options_.window > 0 ? options_.window : FinalLossWindow(steps);
-  for (const std::string& recipe : options_.recipes) {
-    ComparedRun run;
-    run.recipe = recipe;
-    comparison_.runs.push_back(run);
-  }
+  comparison_.seeds = options_.seeds;
+  HEARTH_ASSIGN_OR_RETURN(comparison_.runs,
+                          PlanRuns(job_, options_.recipes, options_.vary, options_.seeds));
   out_ = options_.out.empty() ? absl::StrCat("runs/", comparison_.job, "-compare") : options_.out;
   program_ = options_.program;
   if (program_.empty()) {
@@ -239,20 +237,20 @@ absl::Status Compare::Run() {
       run.problem = "stopped before";
       continue;
     }
-    if (i > 0 && !comparison_.runs.front().ok()) {
+    const std::optional<size_t> reference = ReferenceOf(comparison_, i);
+    const ComparedRun& base = comparison_.runs[reference.value_or(0)];
+    if (&base != &run && !base.ok()) {
       run.problem =
-          absl::StrCat("there is nothing to compare with: ", comparison_.runs.front().recipe,
-                       " did not end well");
+          absl::StrCat("there is nothing to compare with: ", base.name(), " did not end well");
       continue;
     }
     HEARTH_RETURN_IF_ERROR(RunRecipe(run));
     if (i == 0) {
       FixBatch(run);
-    } else if (run.ok() && run.tokens != comparison_.runs.front().tokens) {
+    } else if (run.ok() && run.tokens != base.tokens) {
       run.state = "failed";
       run.problem =
-          absl::StrCat("trained on ", run.tokens, " tokens, ", comparison_.runs.front().recipe,
-                       " on ", comparison_.runs.front().tokens);
+          absl::StrCat("trained on ", run.tokens, " tokens, ", base.name(), " on ", base.tokens);
     }
   }
   stopped_ = g_stop;
@@ -286,17 +284,17 @@ std::string Compare::ScheduleHint(const std::vector<spec::FieldViolation>& viola
 }
 
 absl::Status Compare::RunRecipe(ComparedRun& run) {
-  const v1::JobSpec job = spec::InRecipe(job_, run.recipe);
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job, JobOf(job_, run));
   v1::JobSpec resolved = job;
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(resolved, violations);
   if (const absl::Status valid = spec::ViolationsToStatus(violations); !valid.ok()) {
     run.state = "refused";
     run.problem = absl::StrCat(OneLine(valid.message()), ScheduleHint(violations));
-    Say(absl::StrCat("[", run.recipe, "] refused: ", run.problem));
+    Say(absl::StrCat("[", FolderOf(run), "] refused: ", run.problem));
     return absl::OkStatus();
   }
-  const std::string folder = absl::StrCat(out_, "/", run.recipe);
+  const std::string folder = absl::StrCat(out_, "/", FolderOf(run));
   const std::string job_file = folder + "/job.yaml";
   const std::string yaml = config::ToYaml(job);
   HEARTH_RETURN_IF_ERROR(env_.CreateDirs(folder));
@@ -317,7 +315,7 @@ absl::Status Compare::StartRun(const std::string& folder,
                                ComparedRun& run) {
   Judge(folder, ProcessEnd{}, run);
   if (run.ok()) {
-    Say(absl::StrCat("[", run.recipe, "] done before: ", folder));
+    Say(absl::StrCat("[", FolderOf(run), "] done before: ", folder));
     ReadNumbers(folder, run);
     return absl::OkStatus();
   }
@@ -335,6 +333,7 @@ absl::Status Compare::StartRun(const std::string& folder,
                           resumes ? env_.NewAppendableFile(folder + "/run.log")
                                   : env_.NewWritableFile(folder + "/run.log"));
   absl::Status logged;
+  const std::string name = FolderOf(run);
   absl::Duration said = -absl::InfiniteDuration();
   HEARTH_ASSIGN_OR_RETURN(const ProcessEnd end, RunProcess(arguments, [&](const std::string& line) {
                             if (logged.ok()) {
@@ -344,7 +343,7 @@ absl::Status Compare::StartRun(const std::string& folder,
                             const absl::Duration now = Clock::Real().Monotonic();
                             if (!step || now - said >= kProgressPeriod) {
                               said = step ? now : said;
-                              Say(absl::StrCat("[", run.recipe, "] ", line));
+                              Say(absl::StrCat("[", name, "] ", line));
                             }
                           }));
   HEARTH_RETURN_IF_ERROR(logged);

@@ -353,6 +353,59 @@ TEST_F(CompareCommandTest, ScheduleLongerThanTheSteps_IsRefusedWithTheWayOut) {
   EXPECT_EQ(Compare({"bf16", "fp8_current"}), 0);
 }
 
+// A program whose held-out losses differ from seed to seed, and a little from recipe to recipe.
+constexpr char kSeededTrainer[] = R"(#!/bin/sh
+out=$6; name=$(basename "$out")
+echo "$name" >> "$(dirname "$out")/calls"
+case $name in
+bf16-seed1234) loss=3.0;; fp8_current-seed1234) loss=3.03;;  mxfp8-seed1234) loss=3.033;;
+bf16-seed1235) loss=3.1;; fp8_current-seed1235) loss=3.131;; mxfp8-seed1235) loss=3.1279;;
+bf16-seed1236) loss=3.2;; fp8_current-seed1236) loss=3.234;; mxfp8-seed1236) loss=3.2352;;
+esac
+echo '{"recipe_execution":"emulated","planned_bytes":"1000","micro_batch_size":8,"global_batch_tokens":"4096"}' > "$out/run.json"
+echo "{\"step\":\"4\",\"loss\":$loss,\"tokens\":\"16384\",\"tokens_per_second\":10,\"validation_loss\":$loss}" > "$out/metrics.jsonl"
+echo '{"reason":"EXIT_REASON_FINISHED"}' > "$out/exit.json"
+)";
+
+TEST_F(CompareCommandTest, Seeds_RunWhatIsMissingAndGiveMeansWithErrors) {
+  std::ofstream(dir_ + "/trainer") << kSeededTrainer;
+  options_.seeds = 2;
+  ASSERT_EQ(Compare({"bf16", "fp8_current", "mxfp8"}), 0);
+  const std::string two = File("calls");
+  options_.seeds = 3;
+  ASSERT_EQ(Compare({"bf16", "fp8_current", "mxfp8"}), 0);
+  EXPECT_EQ(File("calls"), two + "bf16-seed1236\nfp8_current-seed1236\nmxfp8-seed1236\n");
+  EXPECT_THAT(File("mxfp8-seed1236/job.yaml"), HasSubstr("seed: 1236"));
+  EXPECT_EQ(json_["runs"].size(), 9U);
+  ASSERT_EQ(json_["rows"].size(), 3U);
+  EXPECT_TRUE(json_["rows"][0]["held_out_gap_percent"].is_null()) << "the reference";
+  const auto& gap = json_["rows"][1]["held_out_gap_percent"];
+  EXPECT_NEAR(gap["mean"].get<double>(), 1.0208, 1e-4);
+  EXPECT_NEAR(gap["standard_error"].get<double>(), 0.0208, 1e-4);
+  EXPECT_EQ(gap["seeds"], 3);
+  EXPECT_EQ(json_["rows"][1]["gap_told"], true);
+  const std::string table = File("compare.txt");
+  EXPECT_THAT(table, HasSubstr("gaps and ratios: to bf16 with the same seed"));
+  EXPECT_THAT(table, HasSubstr("\nfp8_current  emulated      3    3.1317  +1.02 ± 0.02 %    "
+                               "3.1317  +1.02 ± 0.02 %"));
+  EXPECT_THAT(table,
+              HasSubstr("\nWith a probability of error of 5 %:\nfp8_current and mxfp8: +0.01 "
+                        "± 0.06 % apart: cannot be told from each other\n"));
+  // A bar for each held-out gap.
+  EXPECT_EQ(Count(File("compare.svg"), "<path d=\"M"), 2U);
+}
+
+TEST_F(CompareCommandTest, Varied_RunsEachValueInAFolderOfItsOwn) {
+  options_.vary = {"precision.bf16_tail=0.25,0.5"};
+  ASSERT_EQ(Compare({"bf16", "fp8_current"}), 0);
+  EXPECT_THAT(File("fp8_current-bf16_tail=0.25/job.yaml"), HasSubstr("bf16_tail: 0.25"));
+  EXPECT_THAT(File("fp8_current-bf16_tail=0.5/job.yaml"), HasSubstr("bf16_tail: 0.5"));
+  EXPECT_THAT(File("bf16/job.yaml"), Not(HasSubstr("bf16_tail")));
+  EXPECT_THAT(File("compare.txt"), HasSubstr("\nfp8_current bf16_tail=0.5 "));
+  EXPECT_THAT(File("compare.txt"),
+              HasSubstr("One seed: which gaps are differences cannot be told"));
+}
+
 TEST_F(CompareCommandTest, RecipesMustBeTwoDifferentOnes) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(Compare({"bf16"}), 2);

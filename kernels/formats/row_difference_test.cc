@@ -1,4 +1,4 @@
-#include "kernels/attention/row_difference.h"
+#include "kernels/formats/row_difference.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/attention/row_difference.h"
+#include "kernels/formats/row_difference.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,24 @@
 
 namespace hearth::kernels {
 
+namespace {
+
+std::vector<float> Decoded(const std::vector<uint16_t>& codes) {
+  std::vector<float> values(codes.size());
+  std::transform(codes.begin(), codes.end(), values.begin(), DecodeBf16);
+  return values;
+}
+
+}  // namespace
+
 double LargestRowDifference(const std::vector<uint16_t>& got,
                             const std::vector<uint16_t>& want,
+                            int64_t cols) {
+  return LargestRowDifference(Decoded(got), Decoded(want), cols);
+}
+
+double LargestRowDifference(const std::vector<float>& got,
+                            const std::vector<float>& want,
                             int64_t cols) {
   const size_t width = static_cast<size_t>(cols);
   const size_t rows = want.size() / width;
@@ -19,8 +35,8 @@ double LargestRowDifference(const std::vector<uint16_t>& got,
     double error = 0;
     double norm = 0;
     for (size_t i = row * width; i < (row + 1) * width; ++i) {
-      const double value = DecodeBf16(want[i]);
-      const double difference = DecodeBf16(got[i]) - value;
+      const double value = double{want[i]};
+      const double difference = double{got[i]} - value;
       error += difference * difference;
       norm += value * value;
     }

@@ -1,0 +1,157 @@
+#include "worker/trainer/cli/compare/compare_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/config/config.h"
+#include "worker/trainer/cli/compare/compare_plan.h"
+
+namespace hearth::trainer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(MeanOf, HasTheStandardErrorOfTheMean) {
+  const auto mean = MeanOf({1.0, 2.0, std::nan(""), 6.0});
+  ASSERT_TRUE(mean.has_value());
+  EXPECT_EQ(mean->seeds, 3);
+  EXPECT_DOUBLE_EQ(mean->mean, 3.0);
+  EXPECT_NEAR(mean->error, std::sqrt(14.0 / 2 / 3), 1e-12);
+  EXPECT_EQ(GapText(*mean), "+3.00 ± 1.53 %");
+  EXPECT_FALSE(MeanOf({std::nan("")}).has_value());
+  EXPECT_EQ(GapText(*MeanOf({-0.5})), "-0.50 %");
+}
+
+// Student's t: 4.303 standard errors with three seeds, 2.776 with five.
+TEST(MeanOfSeeds, FewerSeeds_NeedLargerGapsToBeTold) {
+  const auto told = [](int seeds, double mean, double error) {
+    return MeanOfSeeds{.seeds = seeds, .mean = mean, .error = error}.told();
+  };
+  EXPECT_FALSE(told(1, 9, 0)) << "one seed says nothing about its error";
+  EXPECT_FALSE(told(3, 4.2, 1));
+  EXPECT_TRUE(told(3, -4.4, 1));
+  EXPECT_FALSE(told(5, 2.7, 1));
+  EXPECT_TRUE(told(5, 2.8, 1));
+  EXPECT_TRUE(told(40, 2.2, 1));
+}
+
+ComparedRun Done(const std::string& recipe, int64_t seed, double held_out) {
+  ComparedRun run;
+  run.recipe = recipe;
+  run.seed = seed;
+  run.state = "ok";
+  run.training_loss = run.held_out_loss = held_out;
+  return run;
+}
+
+TEST(RowsOf, GapsAreToTheReferenceOfTheSameSeed) {
+  Comparison comparison;
+  comparison.seeds = 2;
+  // The seeds differ by 10 %, the recipes by 1 %.
+  comparison.runs = {Done("bf16", 1, 3.0), Done("fp8", 1, 3.03), Done("bf16", 2, 3.3),
+                     Done("fp8", 2, 3.333)};
+  Relate(comparison);
+  const std::vector<CompareRow> rows = RowsOf(comparison);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_FALSE(rows[0].gap().has_value());
+  ASSERT_TRUE(rows[1].held_out_gap.has_value());
+  EXPECT_NEAR(rows[1].held_out_gap->mean, 1.0, 1e-9);
+  EXPECT_NEAR(rows[1].held_out_gap->error, 0.0, 1e-9);
+  EXPECT_NEAR(rows[1].held_out_loss->mean, 3.1815, 1e-9);
+  EXPECT_EQ(CannotBeTold(comparison, rows), "");
+}
+
+TEST(RowsOf, ARunThatFailed_IsLeftOut) {
+  Comparison comparison;
+  comparison.seeds = 2;
+  comparison.runs = {Done("bf16", 1, 3.0), Done("fp8", 1, 3.03), Done("bf16", 2, 3.3),
+                     Done("fp8", 2, 3.333)};
+  comparison.runs[3].state = "failed";
+  comparison.runs[3].problem = "no such GPU";
+  Relate(comparison);
+  const std::vector<CompareRow> rows = RowsOf(comparison);
+  EXPECT_EQ(rows[1].ok, 1);
+  EXPECT_EQ(rows[1].held_out_gap->seeds, 1);
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(table, HasSubstr(" 1 of 2 "));
+  EXPECT_THAT(table, HasSubstr("\nfp8 with seed 2: failed: no such GPU\n"));
+  EXPECT_THAT(table, HasSubstr("fp8: +1.00 %: no difference to the reference can be told"));
+}
+
+v1::JobSpec Job() {
+  auto job = config::ParseJobSpec(R"(
+name: compared
+model: {preset: hearth-nano, vocab: 256}
+data: {train: /nowhere, sequence_length: 32}
+batch: {global_batch_tokens: 4096}
+train: {steps: 1000, seed: 7}
+)",
+                                  "job.yaml");
+  EXPECT_TRUE(job.ok()) << job.status();
+  return *std::move(job);
+}
+
+std::vector<std::string> Folders(const std::vector<ComparedRun>& runs) {
+  std::vector<std::string> folders;
+  for (const ComparedRun& run : runs) {
+    folders.push_back(FolderOf(run));
+  }
+  return folders;
+}
+
+TEST(PlanRuns, Seeds_BeginWithTheJobs) {
+  const auto runs = PlanRuns(Job(), {"bf16", "fp8"}, {}, 2);
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  EXPECT_THAT(Folders(*runs), ElementsAre("bf16-seed7", "fp8-seed7", "bf16-seed8", "fp8-seed8"));
+  EXPECT_EQ(JobOf(Job(), (*runs)[3])->train().seed(), 8);
+  EXPECT_THAT(Folders(*PlanRuns(Job(), {"bf16", "fp8"}, {}, 0)), ElementsAre("bf16", "fp8"));
+}
+
+TEST(PlanRuns, SettingThatARecipeDoesNotHave_IsOneRunOfIt) {
+  const auto runs = PlanRuns(Job(), {"bf16", "nvfp4"}, {"precision.bf16_tail=0.1,0.2"}, 0);
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  EXPECT_THAT(Folders(*runs), ElementsAre("bf16", "nvfp4-bf16_tail=0.1", "nvfp4-bf16_tail=0.2"));
+  Comparison comparison;
+  comparison.runs = *runs;
+  EXPECT_EQ(ReferenceOf(comparison, 2), 0U);
+  EXPECT_TRUE(comparison.in_rows());
+  // The default, which the others need not name.
+  const auto none = PlanRuns(Job(), {"bf16", "nvfp4"}, {"precision.bf16_tail=0,0.2"}, 0);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_THAT(Folders(*none), ElementsAre("bf16", "nvfp4-bf16_tail=0", "nvfp4-bf16_tail=0.2"));
+  EXPECT_TRUE((*none)[0].overrides.empty());
+}
+
+TEST(PlanRuns, SettingOfAllRecipes_HasAReferenceForEachValue) {
+  const auto runs =
+      PlanRuns(Job(), {"bf16", "fp8"}, {"optimizer.lr=1e-4,3e-4", "train.clip_to=1"}, 0);
+  EXPECT_FALSE(runs.ok()) << "no such field";
+  const auto good = PlanRuns(Job(), {"bf16", "fp8"}, {"optimizer.lr=1e-4,3e-4"}, 0);
+  ASSERT_TRUE(good.ok()) << good.status();
+  EXPECT_THAT(Folders(*good),
+              ElementsAre("bf16-lr=1e-4", "fp8-lr=1e-4", "bf16-lr=3e-4", "fp8-lr=3e-4"));
+  Comparison comparison;
+  comparison.runs = *good;
+  EXPECT_EQ(ReferenceOf(comparison, 1), 0U);
+  EXPECT_EQ(ReferenceOf(comparison, 3), 2U);
+}
+
+TEST(PlanRuns, WhatIsNoField_IsRefusedWithTheWayOut) {
+  const auto message = [](const std::string& vary) {
+    return std::string(PlanRuns(Job(), {"bf16", "fp8"}, {vary}, 0).status().message());
+  };
+  EXPECT_THAT(message("optimizer.lr"), HasSubstr("want FIELD=VALUE,VALUE,..."));
+  EXPECT_THAT(message("optimizer.lr=1,"), HasSubstr("a value is empty"));
+  EXPECT_THAT(message("precision.recipe=fp8"), HasSubstr("--recipes varies it"));
+  EXPECT_THAT(message("train.seed=1,2"), HasSubstr("--seeds varies it"));
+  EXPECT_THAT(message("optimizer.lrate=1"), Not(HasSubstr("--vary")));
+}
+
+}  // namespace
+}  // namespace hearth::trainer
