@@ -25,8 +25,9 @@ namespace {
 constexpr std::string_view kRecomputeNames[kRecomputeCount] = {"none", "norm_act", "ffn",
                                                                "attention", "block"};
 constexpr int64_t kAlignment = 256;  // of parts of quant.forms
-// Room for kernels::StepInputs or StepState (kernels/step_gate); checked where they are bound.
-constexpr int64_t kStepScalarBytes = 256;
+// Room for kernels::StepInputs and StepState (kernels/step_gate); checked where they are bound.
+constexpr int64_t kStepInputsBytes = 256;
+constexpr int64_t kStepStateBytes = 512;
 
 int64_t Aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -34,6 +35,12 @@ int64_t Aligned(int64_t bytes) {
 
 int64_t Tokens(const TrainingPlanOptions& o) {
   return o.micro_batch * o.sequence_length;
+}
+
+// Samples of a micro-batch that say where they are from: none unless the losses of several sources
+// are told apart.
+int64_t SamplesWithSource(const TrainingPlanOptions& o) {
+  return o.training && o.sources > 1 ? o.micro_batch : 0;
 }
 
 // Names of buffers of one purpose in several formats: the first bears the plain name.
@@ -184,20 +191,20 @@ void AddReduction(const BlockScope& scope, PlanBuilder& out) {
 void AddStaging(const BlockScope& scope, PlanBuilder& out) {
   const int32_t end = scope.time.Update();
   StepBuffers& ids = out.ids();
-  const auto scalars = [&](const char* name) {
-    return out.Bytes(name, BufferClass::kWorkspace, kStepScalarBytes, {0, end});
+  const auto scalars = [&](const char* name, int64_t bytes) {
+    return out.Bytes(name, BufferClass::kWorkspace, bytes, {0, end});
   };
-  ids.step_inputs = scalars("step.inputs");
-  ids.step_state = scalars("step.state");
+  ids.step_inputs = scalars("step.inputs", kStepInputsBytes);
+  ids.step_state = scalars("step.state", kStepStateBytes);
   if (scope.options.wide_bytes > 0) {
     return;
   }
   for (int slot = 0; slot < kStagingSlots; ++slot) {
     StagingBuffers& staging = ids.staging.emplace_back();
-    staging.layout = BatchLayout::Of(scope.tokens);
+    staging.layout = BatchLayout::Of(scope.tokens, SamplesWithSource(scope.options));
     staging.batch = out.Pinned(absl::StrCat("staging.batch.", slot), staging.layout.bytes, end);
-    staging.inputs = out.Pinned(absl::StrCat("staging.inputs.", slot), kStepScalarBytes, end);
-    staging.state = out.Pinned(absl::StrCat("staging.state.", slot), kStepScalarBytes, end);
+    staging.inputs = out.Pinned(absl::StrCat("staging.inputs.", slot), kStepInputsBytes, end);
+    staging.state = out.Pinned(absl::StrCat("staging.state.", slot), kStepStateBytes, end);
   }
 }
 
@@ -236,6 +243,10 @@ void AddBatch(const BlockScope& scope, PlanBuilder& out) {
   ids.positions = words("batch.positions");
   ids.starts = words("batch.starts");
   ids.loss_weight = words("batch.loss_weight");
+  if (const int64_t samples = SamplesWithSource(scope.options); samples > 0) {
+    ids.sources =
+        out.Words("batch.sources", BufferClass::kWorkspace, 4, {samples}, {0, scope.time.Update()});
+  }
   if (scope.options.keeps_scores()) {
     ids.nll = out.Floats("scores.nll", BufferClass::kWorkspace, DType::kF32, {scope.tokens},
                          {0, scope.time.Update()});
