@@ -16,6 +16,8 @@
 namespace hearth::trainer {
 using kernels::DType;
 
+static_assert(spec::kReportedSourcesMax <= kernels::kSourcesMax);
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
   HEARTH_RETURN_IF_ERROR(engine->Prepare());
