@@ -114,11 +114,28 @@ void AddScales(const std::string& prefix,
   ids.cursors = words(".cursors", 8, {2});
 }
 
+// The widest x of a product with one of these weights, quantised, where nothing goes backward.
+void AddForwardForms(const BlockScope& scope, const std::vector<int>& weights, PlanBuilder& out) {
+  const TrainingPlanOptions& o = scope.options;
+  int64_t widest = 0;
+  for (const int i : weights) {
+    widest = std::max(widest, (*o.table)[static_cast<size_t>(i)].shape[1]);
+  }
+  QuantBuffers& ids = out.ids().quant;
+  ids.layout.bytes = FormBytes(o.precision.recipe->fprop.a, Tokens(o), widest);
+  ids.forms =
+      out.Bytes("quant.forms", BufferClass::kWorkspace, ids.layout.bytes, {0, scope.time.Head()});
+}
+
 // Scales, quantised weights and the quantised operands of the GEMM at hand.
 void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
   const TrainingPlanOptions& o = scope.options;
   const std::vector<int> weights = QuantisedParameters(*o.table, o.precision);
-  if (weights.empty() || !o.training) {
+  if (weights.empty()) {
+    return;
+  }
+  if (!o.training) {
+    AddForwardForms(scope, weights, out);
     return;
   }
   const int32_t end = scope.time.Update();
@@ -464,6 +481,18 @@ Recompute PlainRecompute(const TrainingPlanOptions& o) {
 
 int64_t LogitsBytes(const TrainingPlanOptions& o) {
   return std::min(Tokens(o) * o.shape.padded_vocab * 2, kLogitsChunkBytes);
+}
+
+void AddForwardWeights(const TrainingPlanOptions& o, const Lifetime& life, PlanBuilder& out) {
+  const std::vector<int> weights = QuantisedParameters(*o.table, o.precision);
+  if (weights.empty()) {
+    return;
+  }
+  QuantBuffers& ids = out.ids().quant;
+  AddScales("quant", 3 * static_cast<int64_t>(weights.size()), o.precision.recipe->amax_history,
+            life, false, ids, ids.own, out);
+  ids.weight_rows = out.Bytes("quant.weight_rows", BufferClass::kParameters,
+                              QuantisedOffsets(*o.table, weights, o.precision, false).back(), life);
 }
 
 absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {

@@ -294,8 +294,8 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec,
   return objective_.head(exec, head);
 }
 
-absl::Status Model::ForwardHidden(const kernels::Exec& exec) {
-  return Forward(exec, Pass{});
+absl::Status Model::ForwardHidden(const kernels::Exec& exec, const Pass& pass) {
+  return Forward(exec, pass);
 }
 
 absl::Status Model::Logits(const kernels::Exec& exec,
