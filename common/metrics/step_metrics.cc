@@ -92,8 +92,10 @@ std::string Problem(const StepMetric& row) {
   if (option.sparse() && option.plot().empty()) {
     return "sparse is about plots";
   }
-  if (row.of_entries() && (shown || option.kind() != v1::Metric::GAUGE)) {
-    return "a field of entries is a gauge and shows nothing else";
+  if (row.of_entries() &&
+      (option.column() != v1::Metric::NO_COLUMN || option.curve() != v1::Metric::NO_CURVE ||
+       option.kind() != v1::Metric::GAUGE)) {
+    return "a field of entries is a gauge, and has neither a column nor a curve on the page";
   }
   if (row.is_text() &&
       !(row.family().empty() && option.plot().empty() && option.curve() == v1::Metric::NO_CURVE)) {
@@ -119,6 +121,10 @@ StepMetric::StepMetric(std::vector<const FieldDescriptor*> path, const FieldDesc
     absl::StrAppend(&labels_, ",", option_->label().substr(0, equals));
     label_value_ = option_->label().substr(equals + 1);
   }
+}
+
+std::string StepMetric::path() const {
+  return of_entries() ? absl::StrCat(path_.front()->name(), ".", field()) : field();
 }
 
 const Message& StepMetric::Holder(const v1::StepReport& report) const {
@@ -232,6 +238,7 @@ std::string StepMetricsMarkdown() {
   std::string out =
       "| field | column of `jobctl metrics` | `--plot` | exported as | unit | meaning |\n"
       "|---|---|---|---|---|---|\n";
+  static constexpr const char* kColumns[] = {"", "only csv", "table and csv"};  // by Metric.Column
   for (const StepMetric& row : StepMetrics()) {
     const v1::Metric& option = row.option();
     if (option.column() == v1::Metric::NO_COLUMN && option.plot().empty()) {
@@ -240,8 +247,7 @@ std::string StepMetricsMarkdown() {
     const auto code = [](const std::string& text) {
       return text.empty() ? "" : absl::StrCat("`", text, "`");
     };
-    absl::StrAppend(&out, "| `", row.field(), "` | ",
-                    option.column() == v1::Metric::TABLE ? "table and csv" : "only csv", " | ",
+    absl::StrAppend(&out, "| `", row.path(), "` | ", kColumns[option.column()], " | ",
                     code(option.plot()), " | ", code(row.family()), " | ", option.unit(), " | ",
                     option.help(), " |\n");
   }

@@ -26,6 +26,8 @@ class StepMetric {
   const v1::Metric& option() const { return *option_; }
   // The field's name, which is the column's.
   const std::string& field() const { return path_.back()->name(); }
+  // What tells a field of entries from one of the report: "sources.loss"; else the field's name.
+  std::string path() const;
   // "hearth_job_data_wait_seconds_total"; empty = not exported.
   const std::string& family() const { return family_; }
   // Names of the labels in its series: "job_id", or "job_id,cause".

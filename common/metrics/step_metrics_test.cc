@@ -70,6 +70,25 @@ TEST(ForEach, LabelOfTheRow_AndLargestOfEachRole) {
   EXPECT_EQ(NumbersOf(amax, report), (Numbers{{"dy", 3}, {"w", 2}}));
 }
 
+TEST(ForEach, EntriesOfSources_EachUnderItsLabel) {
+  v1::StepReport report;
+  report.set_loss(3);
+  v1::SourceReport& web = *report.add_sources();
+  web.set_source("/web");
+  web.set_loss(3.5);
+  web.set_passes(0.25);
+  v1::SourceReport& code = *report.add_sources();
+  code.set_source("/code");
+  code.set_passes(2);
+  const StepMetric& loss = Row("hearth_job_source_loss", "loss");
+  EXPECT_EQ(loss.path(), "sources.loss");
+  EXPECT_EQ(loss.labels(), "job_id,source");
+  EXPECT_EQ(NumbersOf(loss, report), (Numbers{{"/web", 3.5}})) << "the step drew none of /code";
+  EXPECT_EQ(NumbersOf(Row("hearth_job_source_passes", "passes"), report),
+            (Numbers{{"/web", 0.25}, {"/code", 2}}));
+  EXPECT_EQ(StepMetricOf("loss").Value(report), 3.0) << "not a field of the entries";
+}
+
 TEST(Text, EachType_IsExact) {
   v1::StepReport report;
   report.set_step(int64_t{1} << 60);

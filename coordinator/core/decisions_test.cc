@@ -1,4 +1,8 @@
 // What a run's guard decides, on its way into events and the job.
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "coordinator/core/core.h"
 #include "gtest/gtest.h"
 #include "tests/support/coordinator/core_harness.h"
@@ -67,6 +71,36 @@ TEST(Reports, Evaluations_AreEventsAndTheNewestStayInSight) {
   for (const v1::EvaluationResult& result : last.evaluations()) {
     EXPECT_EQ(result.step(), result.name() == "arc" ? 7 : 8);
   }
+}
+
+// A step that drew nothing from a source says nothing about its loss; the job keeps the last one.
+TEST(Reports, Sources_TheJobKeepsTheNewestLossOfEach) {
+  Harness h;
+  h.Running(1);
+  const auto step = [&h](int64_t number, std::optional<double> web, std::optional<double> code) {
+    v1::TaskReport report = h.Next("job", 0);
+    report.mutable_step()->set_step(number);
+    for (const auto& [name, loss] : {std::pair("/web", web), std::pair("/code", code)}) {
+      v1::SourceReport& source = *report.mutable_step()->add_sources();
+      source.set_source(name);
+      source.set_passes(0.5 * static_cast<double>(number));
+      if (loss.has_value()) {
+        source.set_loss(*loss);
+      }
+    }
+    h.Report("job", 0, report);
+  };
+  step(7, 3.5, std::nullopt);
+  EXPECT_FALSE(h.Job("job").last_report().sources(1).has_loss());
+  step(8, 3.25, 2.5);
+  step(9, 3.0, std::nullopt);
+  const v1::StepReport& last = h.Job("job").last_report();
+  ASSERT_EQ(last.sources_size(), 2);
+  EXPECT_EQ(last.sources(0).loss(), 3.0);
+  EXPECT_EQ(last.sources(1).loss(), 2.5);
+  EXPECT_EQ(last.sources(1).passes(), 4.5);
+  EXPECT_FALSE(h.history.back().step().sources(1).has_loss())
+      << "the history has what the step had";
 }
 
 // Texts are kept in the history with their step, and the newest with the job.

@@ -98,6 +98,7 @@ Json Summary(const v1::Job& job) {
               {"hottest_celsius", Measured(job.devices().hottest_celsius())},
               {"warnings", Json::array()},
               {"evaluations", Json::array()},
+              {"sources", Json::array()},
               {"loss", has_loss ? Number(last.loss()) : Json()},
               {"tokens", last.tokens()},
               {"tokens_per_second", Measured(last.tokens_per_second())}};
@@ -114,6 +115,9 @@ Json Summary(const v1::Job& job) {
   }
   for (const std::string& text : spec::ResultTexts(job)) {
     out["evaluations"].push_back(text);
+  }
+  for (const v1::SourceReport& source : last.sources()) {
+    out["sources"].push_back(spec::SourceText(source));
   }
   return out;
 }

@@ -68,6 +68,7 @@ function showFacts(job, rewinds) {
     ["Labels", labelsOf(job)], ["Workers", job.workers.join(", ")],
     ["Hottest", job.hottest_celsius === null ? "" : job.hottest_celsius.toFixed(0) + " °C"],
     ...planFacts(job.plan),
+    ...job.sources.map((text) => ["Source", text]),
     ...job.evaluations.map((text) => ["Evaluation", text]),
   ];
   replace(byId("job-facts"), facts.filter(([, value]) => value).map(([name, value]) => {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -55,9 +56,11 @@ absl::StatusOr<std::vector<const StepMetric*>> ParsePlotMetrics(std::string_view
       if (plot.empty()) {
         continue;
       }
-      match = name == plot || name == row.field() ? &row : match;
+      // A field of entries may be called as one of the report.
+      const bool by_field = !row.of_entries() && name == row.field();
+      match = name == plot || by_field ? &row : match;
       plots.emplace_back(plot);
-      fields.emplace_back(row.field());
+      fields.emplace_back(row.of_entries() ? plot : row.field());
     }
     if (match == nullptr) {
       std::string_view meant = spec::NearestName(name, plots);
@@ -100,6 +103,31 @@ std::string PlotAxisNames(std::string_view separator) {
     absl::StrAppend(&names, names.empty() ? "" : std::string(separator), axis.name);
   }
   return names;
+}
+
+std::vector<PlotSeries> EntriesOf(const StepMetric& metric,
+                                  const PlotAxis& axis,
+                                  const std::string& job_id,
+                                  const std::vector<v1::StepReport>& steps) {
+  std::map<std::string, PlotSeries> by_label;
+  for (const v1::StepReport& step : steps) {
+    const std::optional<double> x = axis.x(step, steps.front());
+    if (!x.has_value()) {
+      continue;
+    }
+    metric.ForEach(step, [&](const std::string& label, double value) {
+      PlotSeries& series = by_label[label];
+      series.x.push_back(*x);
+      series.y.push_back(value);
+    });
+  }
+  std::vector<PlotSeries> all;
+  for (auto& [label, series] : by_label) {
+    series.name = EscapeControl(job_id.empty() ? label : absl::StrCat(job_id, " ", label),
+                                /*keep_lines=*/false);
+    all.push_back(std::move(series));
+  }
+  return all;
 }
 
 PlotSeries SeriesOf(const StepMetric& metric,
@@ -150,13 +178,23 @@ std::string RenderPlots(const std::vector<std::string>& job_ids,
                         const PlotOptions& options) {
   std::string out;
   for (const StepMetric* row : request.rows) {
+    const bool one_job = job_ids.size() == 1;
     std::vector<PlotSeries> series;
     for (size_t i = 0; i < job_ids.size(); ++i) {
-      series.push_back(SeriesOf(*row, *request.axis, job_ids[i], histories[i]));
-      Smooth(request.smooth, series.back());
+      std::vector<PlotSeries> lines;
+      if (row->of_entries()) {
+        lines = EntriesOf(*row, *request.axis, one_job ? "" : job_ids[i], histories[i]);
+      } else {
+        lines.push_back(SeriesOf(*row, *request.axis, job_ids[i], histories[i]));
+      }
+      for (PlotSeries& line : lines) {
+        Smooth(request.smooth, line);
+        series.push_back(std::move(line));
+      }
     }
     const std::string whose =
-        job_ids.size() == 1 ? absl::StrCat(" of ", series.front().name) : std::string();
+        one_job ? absl::StrCat(" of ", EscapeControl(job_ids.front(), /*keep_lines=*/false))
+                : std::string();
     const std::string mean =
         request.smooth > 1 ? absl::StrCat(", mean of ", request.smooth, " points") : "";
     absl::StrAppend(

@@ -43,7 +43,14 @@ struct PlotRequest {
   int smooth = 1;                  // a point is the mean of this many, >= 1
 };
 
-// The number over `axis`; steps in which it is not measured are not drawn.
+// A field of entries: a line for each value of their label, in its order, over the steps that have
+// it. Its name is the label, after a job_id that is not empty.
+std::vector<PlotSeries> EntriesOf(const metrics::StepMetric& metric,
+                                  const PlotAxis& axis,
+                                  const std::string& job_id,
+                                  const std::vector<v1::StepReport>& steps);
+
+// Any other number over `axis`; steps in which it is not measured are not drawn.
 PlotSeries SeriesOf(const metrics::StepMetric& metric,
                     const PlotAxis& axis,
                     const std::string& job_id,
@@ -53,8 +60,8 @@ PlotSeries SeriesOf(const metrics::StepMetric& metric,
 // not finite stays so, and parts the line as before.
 void Smooth(int points, PlotSeries& series);
 
-// One plot per metric with one line per job. `histories` has the steps of each of `job_ids`;
-// `options.x_text` is the axis' own.
+// One plot per metric with one line per job, or per job and label. `histories` has the steps of
+// each of `job_ids`; `options.x_text` is the axis' own.
 std::string RenderPlots(const std::vector<std::string>& job_ids,
                         const std::vector<std::vector<v1::StepReport>>& histories,
                         const PlotRequest& request,

@@ -149,6 +149,40 @@ TEST(SeriesOf, Axis_IsStepTokensOrTimeSinceTheFirstStep) {
   EXPECT_NE(plot.find(" 24.6k\n"), std::string::npos) << plot;
 }
 
+TEST(EntriesOf, Sources_ALineEach) {
+  std::vector<v1::StepReport> steps(3);
+  for (int i = 0; i < 3; ++i) {
+    v1::StepReport& step = steps[static_cast<size_t>(i)];
+    step.set_step(i + 1);
+    step.set_loss(9);
+    for (const char* name : {"/web", "/code"}) {
+      v1::SourceReport& source = *step.add_sources();
+      source.set_source(name);
+      source.set_passes(0.5 * (i + 1));
+      if (i != 1 || source.source() == "/web") {
+        source.set_loss(source.source() == "/web" ? 4 - i : 2 - i);
+      }
+    }
+  }
+  const auto rows = ParsePlotMetrics("source_loss,source_passes,loss");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ((*rows)[2], &metrics::StepMetricOf("loss")) << "not a field of the entries";
+  const std::vector<PlotSeries> lines = EntriesOf(*(*rows)[0], ByStep(), "", steps);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].name, "/code");
+  EXPECT_EQ(lines[0].x, std::vector<double>({1, 3})) << "step 2 had none of it";
+  EXPECT_EQ(lines[0].y, std::vector<double>({2, 0}));
+  EXPECT_EQ(lines[1].y, std::vector<double>({4, 3, 2}));
+  EXPECT_EQ(EntriesOf(*(*rows)[1], ByStep(), "a", steps)[1].name, "a /web");
+
+  const PlotRequest request = {*rows, 1, &ByStep(), 1};
+  const std::string plots = RenderPlots({"a"}, {steps}, request, Small());
+  EXPECT_EQ(plots.find("source_loss of a by step\n"), 0u) << plots;
+  EXPECT_NE(plots.find("* /code  + /web\n"), std::string::npos) << plots;
+  EXPECT_EQ(RenderPlots({"a"}, {{}}, {{(*rows)[0]}, 1, &ByStep(), 1}, Small()),
+            "source_loss of a by step: no values\n");
+}
+
 TEST(Smooth, Points_AreMeansOfThoseBefore_AndHolesStay) {
   const double nan = std::nan("");
   PlotSeries series = {"a", {1, 2, 3, 4, 5, 6}, {1, 3, nan, 5, 7, 9}};

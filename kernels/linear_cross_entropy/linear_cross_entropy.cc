@@ -85,6 +85,21 @@ absl::Status CheckQuant(const LinearCrossEntropyArgs& args) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSources(const LinearCrossEntropyArgs& args) {
+  if (args.source.empty()) {
+    return absl::OkStatus();
+  }
+  const int64_t samples = args.source.numel();
+  HEARTH_RETURN_IF_ERROR(RequireCount(args.source, DType::kI32, samples, kOp, "source"));
+  if (args.hidden.rows() % samples != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp, ": ", args.hidden.rows(), " tokens are no whole samples of ", samples, " sources"));
+  }
+  return args.source_sums != nullptr && args.sources >= 1
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError(absl::StrCat(kOp, ": source without source_sums"));
+}
+
 // Logits as a product of rows; vocabulary's padding left out.
 GemmArgs LogitsProduct(const LinearLogitsArgs& args) {
   GemmArgs gemm;
@@ -116,6 +131,7 @@ absl::Status CanImplement(const LinearCrossEntropyArgs& args) {
         absl::StrCat(kOp, ": vocab is ", args.vocab, ", weight has ", padded, " rows"));
   }
   HEARTH_RETURN_IF_ERROR(CheckOutputs(args));
+  HEARTH_RETURN_IF_ERROR(CheckSources(args));
   if (args.loss_sum == nullptr || args.weight_sum == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": loss_sum or weight_sum is null"));
   }

@@ -89,6 +89,36 @@ __global__ void __launch_bounds__(kSumThreads) SumLosses(const double* nll,
   }
 }
 
+// sums[2 s], sums[2 s + 1] += the same two of the samples from source s, a block each: no two
+// blocks write one number, so the order is fixed. A sample has `length` tokens.
+__global__ void __launch_bounds__(kSumThreads) SumSources(const double* nll,
+                                                          const float* loss_weight,
+                                                          const int32_t* source,
+                                                          int64_t samples,
+                                                          int64_t length,
+                                                          double* sums) {
+  __shared__ double scratch[32];
+  double loss = 0.0;
+  double weights = 0.0;
+  for (int64_t s = 0; s < samples; ++s) {
+    if (source[s] != static_cast<int32_t>(blockIdx.x)) {
+      continue;
+    }
+#pragma unroll 2
+    for (int64_t i = s * length + threadIdx.x; i < (s + 1) * length; i += kSumThreads) {
+      const double weight = loss_weight[i];
+      loss += weight * nll[i];
+      weights += weight;
+    }
+  }
+  loss = BlockSum(loss, scratch);
+  weights = BlockSum(weights, scratch);
+  if (threadIdx.x == 0) {
+    sums[2 * blockIdx.x] += loss;
+    sums[2 * blockIdx.x + 1] += weights;
+  }
+}
+
 constexpr int kTopThreads = 256;
 
 // LinearCrossEntropyArgs::top of a chunk's tokens, a block each. Its own pass over the logits: the
@@ -189,6 +219,14 @@ class Head {
     SumLosses<<<1, kSumThreads, 0, StreamOf(exec_)>>>(static_cast<const double*>(At(layout_.nll)),
                                                       args_.loss_weight.as<float>(), tokens_,
                                                       args_.loss_sum, args_.weight_sum);
+    HEARTH_RETURN_IF_ERROR(HEARTH_CUDA_LAUNCHED(kOp));
+    if (args_.source.empty()) {
+      return absl::OkStatus();
+    }
+    const int64_t samples = args_.source.numel();
+    SumSources<<<static_cast<unsigned>(args_.sources), kSumThreads, 0, StreamOf(exec_)>>>(
+        static_cast<const double*>(At(layout_.nll)), args_.loss_weight.as<float>(),
+        args_.source.as<int32_t>(), samples, tokens_ / samples, args_.source_sums);
     return HEARTH_CUDA_LAUNCHED(kOp);
   }
 

@@ -49,6 +49,10 @@ struct LinearCrossEntropyQuant {
 //                 target: no logit is larger, and no equal one has a lower index; else, and where
 //                 w == 0, 0
 //   loss_sum, weight_sum : one double each, on the tensors' device, added to; not null
+//   source      : [S] i32, optional, N a multiple of S: the source of each sample, which is a
+//                 stretch of N / S tokens
+//   source_sums : with `source` [sources, 2] doubles, on the tensors' device, added to: loss_sum
+//                 and weight_sum of the samples from each of 0 .. sources - 1; others are left out
 //   chunk       : tokens per chunk, 0 = chosen so that a chunk's logits take about 32 MiB (CPU) or
 //                 1 GiB (CUDA: each chunk reads and writes d_weight once, so few are better)
 //   round_logits: also rounds the logits themselves before the softmax
@@ -74,6 +78,9 @@ struct LinearCrossEntropyArgs {
   TensorView top;
   double* loss_sum = nullptr;
   double* weight_sum = nullptr;
+  TensorView source;
+  double* source_sums = nullptr;
+  int64_t sources = 0;
   int64_t chunk = 0;
   LinearCrossEntropyQuant quant;
   DType round_logits = DType::kF32;

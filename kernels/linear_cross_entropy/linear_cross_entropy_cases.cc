@@ -16,7 +16,11 @@ struct Shape {
   int64_t N, C, V, V_padded, chunk;
   bool perf;
   bool cuda_only = false;
+  int64_t samples = 0;  // from kSources sources; 0 = nothing is said about sources
 };
+
+// Samples of a case name one more, which is to be left out.
+constexpr int64_t kSources = 3;
 
 constexpr Shape kShapes[] = {
     {"1x1x1", 1, 1, 1, 1, 0, false},
@@ -26,8 +30,11 @@ constexpr Shape kShapes[] = {
     {"vectors_45x64x1001", 45, 64, 1001, 1024, 16, false},
     // A row that no block's shared memory holds.
     {"very_long_rows_5x8x151936", 5, 8, 151900, 151936, 0, false, true},
+    {"sources_42x8x13", 42, 8, 13, 13, 10, false, false, 14},
+    {"long_samples_2100x8x13", 2100, 8, 13, 16, 0, false, false, 2},
     {"perf_2048x512x32000", 2048, 512, 32000, 32000, 0, true},
     {"perf_36864x768x49152", 36864, 768, 49152, 49152, 0, true, true},
+    {"perf_sources_36864x768x49152", 36864, 768, 49152, 49152, 0, true, true, 18},
 };
 
 // Without gradients: those views stay empty.
@@ -43,6 +50,11 @@ LinearCrossEntropyArgs EvalArgs(const Shape& s, const Buffers& b) {
   args.loss_sum = b["loss_sum"].as<double>();
   args.weight_sum = b["weight_sum"].as<double>();
   args.chunk = s.chunk;
+  if (s.samples > 0) {
+    args.source = b["source"];
+    args.source_sums = b["source_sums"].as<double>();
+    args.sources = kSources;
+  }
   return args;
 }
 
@@ -67,6 +79,11 @@ OpCase MakeCase(const Shape& s) {
       {"loss_scale", {1}, Role::kInput, {Fill::kConstant, kLossScale, 0}, DType::kF64},
       {"d_hidden", {s.N, s.C}, Role::kOutput},
       WeightGradient("d_weight", {s.V_padded, s.C})};
+  if (s.samples > 0) {
+    c.buffers.push_back(
+        {"source", {s.samples}, Role::kInput, {Fill::kRamp, kSources + 1, 0}, DType::kI32});
+    c.buffers.push_back({"source_sums", {kSources, 2}, Role::kAccumulate, zero, DType::kF64});
+  }
   c.outputs = {{"loss_sum", "loss_scale"}};
   c.inputs = {{"hidden", "d_hidden"}, {"weight", "d_weight"}};
   c.forward = [s](const Exec& exec, const Buffers& b) {

@@ -117,6 +117,21 @@ double LossOfToken(const LinearCrossEntropyArgs& args, int64_t token, bool gradi
   return nll;
 }
 
+// Adds a token's loss to the sums of the source that its sample is from.
+void AddToSource(const LinearCrossEntropyArgs& args, int64_t token, double nll) {
+  if (args.source.empty()) {
+    return;
+  }
+  const int64_t length = args.hidden.rows() / args.source.numel();
+  const int64_t source = args.source.as<int32_t>()[token / length];
+  if (source < 0 || source >= args.sources) {
+    return;
+  }
+  const auto weight = static_cast<double>(args.loss_weight.as<float>()[token]);
+  args.source_sums[2 * source] += weight * nll;
+  args.source_sums[2 * source + 1] += weight;
+}
+
 // Offsets in bytes into the workspace.
 struct Layout {
   int64_t chunk = 0;
@@ -239,6 +254,7 @@ absl::Status Impl(const Exec& exec, const LinearCrossEntropyArgs& args) {
     for (int64_t i = 0; i < count; ++i) {
       loss_sum += static_cast<double>(weights[begin + i]) * nll[i];
       weight_sum += static_cast<double>(weights[begin + i]);
+      AddToSource(args, begin + i, nll[i]);
       if (!args.nll.empty()) {
         args.nll.as<T>()[begin + i] = static_cast<T>(nll[i]);
       }

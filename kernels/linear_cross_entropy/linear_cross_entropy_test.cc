@@ -157,6 +157,29 @@ TEST(LinearCrossEntropy, ChunkSizes_SameLossAndGradients) {
   EXPECT_EQ(whole.nll, chunked.nll);
 }
 
+TEST(LinearCrossEntropy, Sources_EachGetsTheSumsOfItsSamples) {
+  Problem run;
+  // Five samples of one token each; that of source 2 is nobody's.
+  std::vector<int32_t> source = {1, 0, 1, 2, 1};
+  std::vector<double> sums = {0.25, 0.0, 0.0, 0.0};
+  LinearCrossEntropyArgs args = run.Args(2);
+  args.source = View(source.data(), {kTokens});
+  args.source_sums = sums.data();
+  args.sources = 2;
+  ASSERT_TRUE(Problem::Run(args).ok());
+  EXPECT_DOUBLE_EQ(sums[0], 0.25 + 2.0 * run.nll[1]) << "added to";
+  EXPECT_EQ(sums[1], 2.0);
+  EXPECT_DOUBLE_EQ(sums[2], run.nll[0] + run.nll[4]) << "token 2 has no weight";
+  EXPECT_EQ(sums[3], 2.0);
+  EXPECT_NEAR(run.loss_sum, sums[0] - 0.25 + sums[2] + 0.5 * run.nll[3], 1e-14);
+
+  args.source = View(source.data(), {2});
+  EXPECT_EQ(Problem::Run(args).code(), absl::StatusCode::kInvalidArgument) << "no whole samples";
+  args.source = View(source.data(), {kTokens});
+  args.source_sums = nullptr;
+  EXPECT_EQ(Problem::Run(args).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(LinearCrossEntropy, NanInHidden_ReachesTheLoss) {
   Problem run;
   run.hidden[0] = std::numeric_limits<double>::quiet_NaN();

@@ -15,6 +15,10 @@ HEARTH_HD inline void ResetState(const StepInputs& inputs, uint64_t now_ns, Step
   // rewound.
   state.loss_sum = 0;
   state.weight_sum = 0;
+  for (int64_t s = 0; s < kSourcesMax; ++s) {
+    state.source_sums[s][0] = 0;
+    state.source_sums[s][1] = 0;
+  }
   state.sum_squares = 0;
   state.nonfinite = 0;
   state.loss = 0;

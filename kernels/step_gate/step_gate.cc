@@ -8,8 +8,8 @@ namespace {
 
 constexpr char kOp[] = "step_gate";
 
-// The host has one buffer of 256 bytes for each (common/spec/plan/training_plan.cc).
-static_assert(sizeof(StepInputs) <= 256 && sizeof(StepState) <= 256);
+// The buffers that the host has for them (common/spec/plan/training_plan.cc).
+static_assert(sizeof(StepInputs) <= 256 && sizeof(StepState) <= 512);
 
 absl::Status Check(const StepInputs* inputs, const StepState* state) {
   if (inputs == nullptr || state == nullptr) {

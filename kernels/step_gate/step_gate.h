@@ -23,11 +23,16 @@ struct StepInputs {
   int32_t control[4] = {0, 0, 0, 0};  // what this rank was asked: save, pause, stop; 0
 };
 
+// Sources of a mixture whose losses are told apart.
+inline constexpr int64_t kSourcesMax = 16;
+
 // Kept on the device from step to step; the host reads a copy.
 struct StepState {
-  // Sums of the step's micro-batches: set to 0 by BeginStep, raised by the loss.
+  // Sums of the step's micro-batches: set to 0 by BeginStep, raised by the loss. Ranks sum all of
+  // these in one go.
   double loss_sum = 0;
   double weight_sum = 0;
+  double source_sums[kSourcesMax][2] = {};  // the same two of the samples of each source
   // Sums over the accumulated gradients.
   double sum_squares = 0;
   int64_t nonfinite = 0;

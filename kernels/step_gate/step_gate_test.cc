@@ -95,6 +95,8 @@ TEST(JudgeStep, NotFinite_HasVerdictTwo) {
 TEST(BeginStep, AnyState_SumsAreZeroAndCountersStay) {
   const StepInputs inputs = Inputs();
   StepState state = Sums(5, 6, 7);
+  state.source_sums[0][0] = 11;
+  state.source_sums[kSourcesMax - 1][1] = 12;
   state.nonfinite = 8;
   state.verdict = 2;
   state.grad_scale = 9;
@@ -102,6 +104,8 @@ TEST(BeginStep, AnyState_SumsAreZeroAndCountersStay) {
   ASSERT_TRUE(BeginStep(Exec(), &inputs, &state).ok());
   EXPECT_EQ(state.loss_sum, 0);
   EXPECT_EQ(state.weight_sum, 0);
+  EXPECT_EQ(state.source_sums[0][0], 0);
+  EXPECT_EQ(state.source_sums[kSourcesMax - 1][1], 0);
   EXPECT_EQ(state.sum_squares, 0);
   EXPECT_EQ(state.nonfinite, 0);
   EXPECT_EQ(state.verdict, 0);

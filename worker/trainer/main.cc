@@ -57,7 +57,7 @@ void AddWriting(CLI::App& app, Options& options) {
   AddRule(app, options.rule);
   app.add_option("--device", options.device, "cpu | cuda:N")->capture_default_str();
   app.add_option("--weights", options.weights,
-                 "fp32 | bf16: their format in memory (default: fp32 on the CPU, bf16 on a GPU)");
+                 "fp32 | bf16 | fp8: what passes read (default: fp32 on the CPU, bf16 on a GPU)");
   app.add_option("--threads", options.threads, "CPU threads (default: all)");
   AddEma(app, options.choice);
   AddVerify(app, options.verify);
@@ -112,7 +112,7 @@ void AddSampleBench(CLI::App& parent, int& result) {
   AddRule(app, bench.rule);
   app.add_option("--device", bench.device, "cpu | cuda:N (default: the job's)");
   app.add_option("--weights", bench.weights,
-                 "fp32 | bf16 (default: fp32 on the CPU, bf16 on a GPU)");
+                 "fp32 | bf16 | fp8 (default: fp32 on the CPU, bf16 on a GPU)");
   app.add_option("--threads", bench.threads, "CPU threads (default: all)");
   app.add_flag_callback(
       "--no-graph", [&bench] { bench.graph = false; }, "launch kernel by kernel, to look at them");

@@ -1,5 +1,7 @@
 #include "common/spec/data/sample_tables.h"
 
+#include <algorithm>
+
 #include "common/base/table_rows.h"
 
 namespace hearth::spec {
@@ -37,6 +39,10 @@ absl::Span<const AttentionRow> Attentions() {
 bool SeesOwnDocument(const v1::DataSpec& data) {
   const AttentionRow* const row = FindRow(kAttentions, &AttentionRow::name, data.attention());
   return row != nullptr && row->own_document;
+}
+
+int ReportedSources(const v1::DataSpec& data) {
+  return std::clamp(data.train_size(), 1, kReportedSourcesMax);
 }
 
 }  // namespace hearth::spec

@@ -38,4 +38,10 @@ absl::Span<const AttentionRow> Attentions();
 // Whether tokens see only their own document; false if the spec names no row.
 bool SeesOwnDocument(const v1::DataSpec& data);
 
+// A step report tells the losses of so many sources of data.train apart; of a job with more, those
+// of the first.
+inline constexpr int kReportedSourcesMax = 16;
+// How many it tells apart: 1 = none, as there is one.
+int ReportedSources(const v1::DataSpec& data);
+
 }  // namespace hearth::spec

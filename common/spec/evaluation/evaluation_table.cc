@@ -73,6 +73,15 @@ std::string HeldOutText(const v1::HeldOutLoss& loss) {
   return absl::StrCat(text, " (", loss.tokens(), " tokens)");
 }
 
+std::string SourceText(const v1::SourceReport& source) {
+  std::string text = absl::StrCat(source.source(), ": ");
+  if (source.has_loss()) {
+    absl::StrAppendFormat(&text, "loss %.4f, ", source.loss());
+  }
+  absl::StrAppendFormat(&text, "read %.2f times", source.passes());
+  return text;
+}
+
 std::string_view TextEndName(v1::TextEnd end) {
   switch (end) {
     case v1::TEXT_END_TOKEN:

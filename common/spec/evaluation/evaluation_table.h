@@ -47,6 +47,9 @@ std::vector<std::string_view> EvaluationNames();
 std::string EvaluationText(const v1::EvaluationResult& result);
 // "/data/web: loss 3.4128, 1.2087 bits per byte (1048576 tokens)".
 std::string HeldOutText(const v1::HeldOutLoss& loss);
+// What a training job drew from one of its datasets: "/data/web: loss 3.4128, read 0.42 times";
+// without the loss where no step has told one.
+std::string SourceText(const v1::SourceReport& source);
 // `"Once upon a time" + " there was a cat.\nIt" (40 tokens, length)`: prompt and text in one line,
 // what is not printable escaped. Long ones are cut and end in "..."; `whole`: none is.
 std::string SampleLine(const v1::SampleText& sample, bool whole = false);

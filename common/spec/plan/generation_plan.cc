@@ -33,6 +33,7 @@ absl::StatusOr<TrainingPlan> PlanWeights(const GenerationPlanOptions& o) {
   out.ids().store.parameters =
       out.Floats("parameters", BufferClass::kParameters, o.model.recipe->parameters.storage,
                  {TensorOffsets(*o.model.table).back()}, kAlways);
+  AddForwardWeights(o.model, kAlways, out);
   return std::move(out).Finish();
 }
 
@@ -109,7 +110,9 @@ int64_t DecodeBytes(const GenerationPlanOptions& o, int64_t tokens, int64_t elem
     const Parameter& p = (*o.model.table)[i];
     // A pass reads only a few rows of a table that is nothing else.
     if (!p.roles.lookup || i == head) {
-      weights += DTypeBytes(p.storage, p.elements());
+      weights += o.model.precision.Quantises(p)
+                     ? FormBytes(o.model.precision.recipe->fprop.b, p.shape[0], p.shape[1])
+                     : DTypeBytes(p.storage, p.elements());
     }
   }
   return weights + o.batch * tokens * s.layers * 2 * s.kv_width() * element_bytes;

@@ -13,7 +13,7 @@
 namespace hearth::spec {
 
 struct GenerationPlanOptions {
-  // Shape, table, recipe, threads and wide_bytes; `training` is false. Not read: micro_batch,
+  // Shape, table, recipe, precision, threads and wide_bytes; `training` is false. Not read: micro_batch,
   // sequence_length, store.
   TrainingPlanOptions model;
   int64_t batch = 1;          // B
@@ -49,7 +49,7 @@ struct GenerationBuffers {
 // Device memory is one allocation, of memory.arena_bytes(); the plans of the passes lie in it.
 struct GenerationPlan {
   TrainingPlan memory;
-  TrainingPlan weights;  // only the parameters
+  TrainingPlan weights;  // the parameters; quantised, also that form of them and the scales
   TrainingPlan prefill;  // without weights
   TrainingPlan decode;
   GenerationBuffers ids;

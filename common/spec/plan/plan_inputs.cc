@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/table_rows.h"
 #include "common/base/units.h"
+#include "common/spec/data/sample_tables.h"
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/average_state.h"
@@ -121,6 +122,7 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   options.threads = threads;
   options.training = training;
   options.scores = job_spec.train().evaluations_size() > 0;
+  options.sources = ReportedSources(job_spec.data());
   options.world_size = world_size;
   options.shards = ShardsOf(shard, world_size);
   options.divide_gradients = RowOf(shard).gradients && options.shards > 1;

@@ -46,18 +46,20 @@ struct GradientBuffers {
 #undef HEARTH_GRADIENTS
 };
 
-// Byte offsets of a micro-batch in host memory, N elements of four bytes each.
+// Byte offsets of a micro-batch in host memory: n elements of four bytes each, and one for each of
+// the samples that say where they are from.
 struct BatchLayout {
   int64_t tokens = 0;
   int64_t targets = 0;
   int64_t positions = 0;
   int64_t starts = 0;
   int64_t loss_weight = 0;
+  int64_t sources = 0;
   int64_t bytes = 0;
 
-  static constexpr BatchLayout Of(int64_t n) {
+  static constexpr BatchLayout Of(int64_t n, int64_t samples) {
     const int64_t each = n * 4;
-    return {0, each, 2 * each, 3 * each, 4 * each, 5 * each};
+    return {0, each, 2 * each, 3 * each, 4 * each, 5 * each, 5 * each + samples * 4};
   }
 };
 
@@ -77,6 +79,8 @@ struct TokenBuffers {
   BufferId positions;
   BufferId starts;       // position in its sample at which each token's document begins
   BufferId loss_weight;  // of each target
+  // [B], the source of each sample; none unless the losses of several sources are told apart.
+  BufferId sources;
   // Each target's negative log-likelihood, and whether no token is likelier; of a plan that keeps
   // scores.
   BufferId nll;

@@ -25,8 +25,9 @@ namespace {
 constexpr std::string_view kRecomputeNames[kRecomputeCount] = {"none", "norm_act", "ffn",
                                                                "attention", "block"};
 constexpr int64_t kAlignment = 256;  // of parts of quant.forms
-// Room for kernels::StepInputs or StepState (kernels/step_gate); checked where they are bound.
-constexpr int64_t kStepScalarBytes = 256;
+// Room for kernels::StepInputs and StepState (kernels/step_gate); checked where they are bound.
+constexpr int64_t kStepInputsBytes = 256;
+constexpr int64_t kStepStateBytes = 512;
 
 int64_t Aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -34,6 +35,12 @@ int64_t Aligned(int64_t bytes) {
 
 int64_t Tokens(const TrainingPlanOptions& o) {
   return o.micro_batch * o.sequence_length;
+}
+
+// Samples of a micro-batch that say where they are from: none unless the losses of several sources
+// are told apart.
+int64_t SamplesWithSource(const TrainingPlanOptions& o) {
+  return o.training && o.sources > 1 ? o.micro_batch : 0;
 }
 
 // Names of buffers of one purpose in several formats: the first bears the plain name.
@@ -128,11 +135,28 @@ void AddScales(const std::string& prefix,
   ids.cursors = words(".cursors", 8, {2});
 }
 
+// The widest x of a product with one of these weights, quantised, where nothing goes backward.
+void AddForwardForms(const BlockScope& scope, const std::vector<int>& weights, PlanBuilder& out) {
+  const TrainingPlanOptions& o = scope.options;
+  int64_t widest = 0;
+  for (const int i : weights) {
+    widest = std::max(widest, (*o.table)[static_cast<size_t>(i)].shape[1]);
+  }
+  QuantBuffers& ids = out.ids().quant;
+  ids.layout.bytes = FormBytes(o.precision.recipe->fprop.a, Tokens(o), widest);
+  ids.forms =
+      out.Bytes("quant.forms", BufferClass::kWorkspace, ids.layout.bytes, {0, scope.time.Head()});
+}
+
 // Scales, quantised weights and the quantised operands of the GEMM at hand.
 void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
   const TrainingPlanOptions& o = scope.options;
   const std::vector<int> weights = QuantisedParameters(*o.table, o.precision);
-  if (weights.empty() || !o.training) {
+  if (weights.empty()) {
+    return;
+  }
+  if (!o.training) {
+    AddForwardForms(scope, weights, out);
     return;
   }
   const int32_t end = scope.time.Update();
@@ -205,20 +229,20 @@ void AddReduction(const BlockScope& scope, PlanBuilder& out) {
 void AddStaging(const BlockScope& scope, PlanBuilder& out) {
   const int32_t end = scope.time.Update();
   StepBuffers& ids = out.ids();
-  const auto scalars = [&](const char* name) {
-    return out.Bytes(name, BufferClass::kWorkspace, kStepScalarBytes, {0, end});
+  const auto scalars = [&](const char* name, int64_t bytes) {
+    return out.Bytes(name, BufferClass::kWorkspace, bytes, {0, end});
   };
-  ids.step_inputs = scalars("step.inputs");
-  ids.step_state = scalars("step.state");
+  ids.step_inputs = scalars("step.inputs", kStepInputsBytes);
+  ids.step_state = scalars("step.state", kStepStateBytes);
   if (scope.options.wide_bytes > 0) {
     return;
   }
   for (int slot = 0; slot < kStagingSlots; ++slot) {
     StagingBuffers& staging = ids.staging.emplace_back();
-    staging.layout = BatchLayout::Of(scope.tokens);
+    staging.layout = BatchLayout::Of(scope.tokens, SamplesWithSource(scope.options));
     staging.batch = out.Pinned(absl::StrCat("staging.batch.", slot), staging.layout.bytes, end);
-    staging.inputs = out.Pinned(absl::StrCat("staging.inputs.", slot), kStepScalarBytes, end);
-    staging.state = out.Pinned(absl::StrCat("staging.state.", slot), kStepScalarBytes, end);
+    staging.inputs = out.Pinned(absl::StrCat("staging.inputs.", slot), kStepInputsBytes, end);
+    staging.state = out.Pinned(absl::StrCat("staging.state.", slot), kStepStateBytes, end);
   }
 }
 
@@ -232,6 +256,10 @@ void AddBatch(const BlockScope& scope, PlanBuilder& out) {
   ids.positions = words("batch.positions");
   ids.starts = words("batch.starts");
   ids.loss_weight = words("batch.loss_weight");
+  if (const int64_t samples = SamplesWithSource(scope.options); samples > 0) {
+    ids.sources =
+        out.Words("batch.sources", BufferClass::kWorkspace, 4, {samples}, {0, scope.time.Update()});
+  }
   if (scope.options.keeps_scores()) {
     ids.nll = out.Floats("scores.nll", BufferClass::kWorkspace, DType::kF32, {scope.tokens},
                          {0, scope.time.Update()});
@@ -445,6 +473,18 @@ Recompute PlainRecompute(const TrainingPlanOptions& o) {
     return o.recompute;
   }
   return std::max(o.recompute, KeepsNarrow(o) ? Recompute::kFfn : Recompute::kNormAct);
+}
+
+void AddForwardWeights(const TrainingPlanOptions& o, const Lifetime& life, PlanBuilder& out) {
+  const std::vector<int> weights = QuantisedParameters(*o.table, o.precision);
+  if (weights.empty()) {
+    return;
+  }
+  QuantBuffers& ids = out.ids().quant;
+  AddScales("quant", 3 * static_cast<int64_t>(weights.size()), o.precision.recipe->amax_history,
+            life, false, ids, ids.own, out);
+  ids.weight_rows = out.Bytes("quant.weight_rows", BufferClass::kParameters,
+                              QuantisedOffsets(*o.table, weights, o.precision, false).back(), life);
 }
 
 absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {

@@ -16,6 +16,7 @@
 #include "common/formats/reduce_formats.h"
 #include "common/spec/model/model_shape.h"
 #include "common/spec/model/parameter.h"
+#include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/step_buffers.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
@@ -119,6 +120,8 @@ struct TrainingPlanOptions {
   // Keeps what evaluations read for each target: its negative log-likelihood, and whether no token
   // is likelier. Forward-only plans always keep them, unless their weights are in another plan.
   bool scores = false;
+  // Sources of the training data whose losses are told apart (ReportedSources); 1 = none are.
+  int sources = 1;
 
   bool keeps_scores() const { return scores || (!training && store); }
 };
@@ -158,7 +161,12 @@ FallbackLayout LayoutFallback(const TrainingPlanOptions& options, const Paramete
 // Micro-batches whose data and scalars may be on their way to a GPU at one time.
 inline constexpr int kStagingSlots = 4;
 
-// The placed plan. kInvalidArgument on impossible options.
+// For a plan whose passes are planned elsewhere, without training: scales of what
+// PrecisionPlan quantises, and its weights as fprop reads them. Nothing where it quantises none.
+void AddForwardWeights(const TrainingPlanOptions& options, const Lifetime& life, PlanBuilder& out);
+
+// The placed plan. Without training PrecisionPlan may quantise if the plan has no store: then it
+// has what the passes quantise. kInvalidArgument on impossible options.
 absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options);
 
 // Longest micro-batch that `auto` considers; more rows than this make no operation faster.

@@ -1,7 +1,6 @@
 #include "common/spec/recipe/forward_recipe.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "common/spec/violations/text.h"
@@ -14,6 +13,29 @@ bool RunsForward(const Recipe& recipe, std::string_view device_kind, Emulation e
   return !recipe.quantised() &&
          (execution == Execution::kNative ||
           (execution == Execution::kEmulated && emulation == Emulation::kAllowed));
+}
+
+// The row `name`, or the default, where it `fits`; else an error that names those that do, and why.
+template <typename Fits>
+absl::StatusOr<const Recipe*> Choose(std::string_view name,
+                                     std::string_view device_kind,
+                                     Fits fits,
+                                     std::string_view why) {
+  const Recipe* const recipe = name.empty() ? &DefaultRecipeOn(device_kind) : FindRecipe(name);
+  if (recipe != nullptr && fits(*recipe)) {
+    return recipe;
+  }
+  std::string text;
+  for (const std::string_view row : RecipeNames(fits)) {
+    text += Text(text.empty() ? "" : " or ", row);
+  }
+  return absl::InvalidArgumentError(
+      Text("recipe \"", name, "\": must be ", text, " on ", device_kind, ": ", why));
+}
+
+bool ScalesHold(const Recipe& recipe, std::string_view device_kind) {
+  return recipe.tensor_scaled() && recipe.delayed() &&
+         RecipeExecution(recipe, device_kind) != Execution::kNone;
 }
 
 }  // namespace
@@ -33,19 +55,20 @@ const Recipe& DefaultRecipeOn(std::string_view device_kind) {
 absl::StatusOr<const Recipe*> ForwardRecipe(std::string_view name,
                                             std::string_view device_kind,
                                             Emulation emulation) {
-  const Recipe* const recipe = name.empty() ? &DefaultRecipeOn(device_kind) : FindRecipe(name);
-  if (recipe != nullptr && RunsForward(*recipe, device_kind, emulation)) {
-    return recipe;
-  }
-  const std::vector<std::string_view> fitting =
-      RecipeNames([&](const Recipe& row) { return RunsForward(row, device_kind, emulation); });
-  std::string text;
-  for (const std::string_view fits : fitting) {
-    text += Text(text.empty() ? "" : " or ", fits);
-  }
-  return absl::InvalidArgumentError(
-      Text("recipe \"", name, "\": must be ", text, " on ", device_kind,
-           ": a model that is only read has plain weights, which nothing quantises"));
+  return Choose(
+      name, device_kind,
+      [&](const Recipe& row) { return RunsForward(row, device_kind, emulation); },
+      "a model that is only read has plain weights, which nothing quantises");
+}
+
+absl::StatusOr<const Recipe*> GenerationRecipe(std::string_view name,
+                                               std::string_view device_kind) {
+  return Choose(
+      name, device_kind,
+      [device_kind](const Recipe& row) {
+        return RunsForward(row, device_kind, Emulation::kRefused) || ScalesHold(row, device_kind);
+      },
+      "what a text's numbers are scaled with must not depend on the texts beside it");
 }
 
 }  // namespace hearth::spec

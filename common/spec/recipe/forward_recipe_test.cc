@@ -49,5 +49,19 @@ TEST(ForwardRecipeTest, Refusal_NamesWhatWouldDo) {
   EXPECT_THAT(refusal("fp99", "cpu"), HasSubstr("recipe \"fp99\": must be fp32 on cpu"));
 }
 
+TEST(GenerationRecipeTest, Rows_PlainOrWithScalesThatHold) {
+  for (const char* device : {"cpu", "cuda"}) {
+    EXPECT_EQ(*GenerationRecipe("", device), &DefaultRecipeOn(device));
+    for (const Recipe& row : Recipes()) {
+      const bool plain = ForwardRecipe(row.name, device, Emulation::kRefused).ok();
+      EXPECT_EQ(GenerationRecipe(row.name, device).ok(), plain || row.name == "fp8")
+          << row.name << " on " << device;
+    }
+  }
+  EXPECT_THAT(std::string(GenerationRecipe("fp8_current", "cuda").status().message()),
+              HasSubstr("recipe \"fp8_current\": must be fp32 or bf16 or fp8 on cuda: what a "
+                        "text's numbers are scaled with"));
+}
+
 }  // namespace
 }  // namespace hearth::spec

@@ -128,6 +128,16 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
   return plan;
 }
 
+PrecisionPlan ForwardPrecision(const v1::JobSpec& job_spec, const Recipe& recipe, int layers) {
+  PrecisionPlan plan;
+  if (recipe.quantised()) {
+    plan.recipe = &recipe;
+    plan.layers = ResolvePrecision(job_spec, recipe, layers).layers;
+    plan.ladder = {LayerFormat::kOwn};
+  }
+  return plan;
+}
+
 bool CanFollow(const Recipe& recipe, const Recipe& fallback) {
   const bool alike = recipe.quantised() && recipe.activation == fallback.activation &&
                      recipe.parameters.storage == fallback.parameters.storage &&

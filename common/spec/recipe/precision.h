@@ -91,6 +91,10 @@ struct PrecisionPlan {
 // Expects a resolved spec. An unquantised recipe gives a plan that quantises nothing.
 PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe, int layers);
 
+// The same for passes that only read the model: all layers that the recipe quantises, in each pass,
+// and nothing else. The output projection stays in the format of activations.
+PrecisionPlan ForwardPrecision(const v1::JobSpec& job_spec, const Recipe& recipe, int layers);
+
 // By layer: whether it is one of the set. Indices beyond the model's layers are none.
 std::vector<bool> LayersOf(const v1::LayerSet& set, int layers);
 

@@ -258,5 +258,14 @@ TEST(EvaluateTest, Texts_NameModelAndResult) {
   EXPECT_THAT(ResultTexts(trains), ElementsAre("piqa: acc 0.2500 (8 items), after step 20"));
 }
 
+TEST(SourceTextTest, LossOnlyWhereOneIsKnown) {
+  v1::SourceReport source;
+  source.set_source("/data/web");
+  source.set_passes(0.4151);
+  EXPECT_EQ(SourceText(source), "/data/web: read 0.42 times");
+  source.set_loss(3.41281);
+  EXPECT_EQ(SourceText(source), "/data/web: loss 3.4128, read 0.42 times");
+}
+
 }  // namespace
 }  // namespace hearth::spec

@@ -30,6 +30,18 @@ void KeepOthers(Evaluations before, Evaluations& newest) {
   }
 }
 
+// A step may have no sample from a source: it then keeps the loss of the last one that had.
+void KeepLosses(const v1::StepReport& before, v1::StepReport& newest) {
+  for (v1::SourceReport& source : *newest.mutable_sources()) {
+    const auto same = std::find_if(
+        before.sources().begin(), before.sources().end(),
+        [&source](const v1::SourceReport& other) { return other.source() == source.source(); });
+    if (!source.has_loss() && same != before.sources().end() && same->has_loss()) {
+      source.set_loss(same->loss());
+    }
+  }
+}
+
 }  // namespace
 
 void StepReports::TakeRunInfo(JobState& job, int rank, const v1::RunInfo& info) {
@@ -71,6 +83,7 @@ void StepReports::TakeStep(JobState& job, int rank, const v1::StepReport& step) 
     last.mutable_worst_tensors()->Swap(before.mutable_worst_tensors());
   }
   KeepOthers(std::move(*before.mutable_evaluations()), *last.mutable_evaluations());
+  KeepLosses(before, last);
   if (last.samples().empty()) {
     last.mutable_samples()->Swap(before.mutable_samples());
   }

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/spec/data/sample_tables.h"
 #include "common/spec/evaluation/evaluation_table.h"
 
 namespace hearth::coordinator {
@@ -118,6 +119,9 @@ constexpr FieldRule kRules[] = {
     {.field = "EvaluationResult.perplexity", .any_number = true},
     {.field = "EvaluationResult.seconds", .max = kSecondsMax},
     {.field = "StepReport.held_out", .max_entries = spec::kEvaluatedOnMax},
+    {.field = "StepReport.sources", .max_entries = spec::kReportedSourcesMax},
+    {.field = "SourceReport.loss", .any_number = true},
+    {.field = "SourceReport.passes", .max = kCountMax},
     {.field = "StepReport.samples", .max_entries = spec::kSamplesMax},
     // Models write any character.
     {.field = "SampleText.prompt",

@@ -81,6 +81,7 @@ v1::Job ListEntry(const v1::Job& job) {
   entry.mutable_last_report()->clear_tensors();
   entry.mutable_last_report()->clear_evaluations();
   entry.mutable_last_report()->clear_samples();
+  entry.mutable_last_report()->clear_sources();
   entry.mutable_spec()->mutable_train()->clear_evaluations();
   entry.mutable_spec()->mutable_train()->clear_samples();
   entry.mutable_spec()->clear_evaluate();

@@ -33,7 +33,7 @@ namespace hearth::coordinator {
 
 inline constexpr size_t kRecentJobs = 100;
 inline constexpr size_t kJobsMax = 500;
-inline constexpr size_t kSeriesPerJob = 100;
+inline constexpr size_t kSeriesPerJob = 120;
 inline constexpr size_t kSeriesFixed = 2000;
 
 // Every family of Render but those that every program has: the rows of docs/metrics.md.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/reasons/reason_codes.h"
+#include "common/spec/data/sample_tables.h"
 #include "coordinator/core/transitions.h"
 #include "coordinator/service/metrics/coordinator_metrics.h"
 #include "coordinator/service/metrics/job_collector.h"
@@ -246,6 +247,11 @@ v1::JobRecord& FillJob(v1::JobRecord& record, const std::string& id) {
   job.mutable_run_info()->set_recipe_execution("native");
   for (const char* role : {"x", "dy", "w"}) {
     job.mutable_last_report()->add_worst_tensors()->set_role(role);
+  }
+  for (int i = 0; i < spec::kReportedSourcesMax; ++i) {
+    v1::SourceReport& source = *job.mutable_last_report()->add_sources();
+    source.set_source(absl::StrCat("/data/", i));
+    source.set_loss(2.5);
   }
   EXPECT_EQ(job.job_id(), id);
   return record;

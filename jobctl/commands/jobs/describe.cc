@@ -97,6 +97,9 @@ void AppendProgress(Sheet& out, const v1::Job& job) {
              absl::StrFormat("%s tok/s, %.3f s a step", FormatCount(report.tokens_per_second()),
                              report.step_seconds()));
     out.Line("Tokens", FormatCount(static_cast<double>(report.tokens())));
+    for (const v1::SourceReport& source : report.sources()) {
+      out.Line("Source", spec::SourceText(source));
+    }
   }
   if (job.has_checkpoint()) {
     const v1::Checkpoint& checkpoint = job.checkpoint();

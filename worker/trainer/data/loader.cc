@@ -143,6 +143,11 @@ int64_t Loader::PassesBegun(int64_t samples) const {
   return passes;
 }
 
+double Loader::PassesOf(int i, int64_t samples) const {
+  return static_cast<double>(mixture_->SamplesOf(i, samples)) /
+         static_cast<double>(sources_[static_cast<size_t>(i)].windows);
+}
+
 int64_t Loader::samples_of_pass() const {
   if (!sources_[0].packed.has_value()) {
     return std::max<int64_t>(1, (tokens_ - 1) / sequence_length_);
@@ -156,8 +161,12 @@ absl::StatusOr<double> Loader::SeenShare() const {
   const auto length = static_cast<size_t>(sequence_length_);
   std::vector<int32_t> words(4 * length);
   std::vector<float> weights(length);
-  const BatchBuffers sample = {words.data(), words.data() + length, weights.data(),
-                               words.data() + 2 * length, words.data() + 3 * length};
+  const BatchBuffers sample = {words.data(),
+                               words.data() + length,
+                               weights.data(),
+                               words.data() + 2 * length,
+                               words.data() + 3 * length,
+                               nullptr};
   int64_t seen = 0;
   int64_t all = 0;
   for (int64_t s = 0; s < kSamples; ++s) {
@@ -250,10 +259,13 @@ absl::Status Loader::Fill(int64_t first, int64_t count, const BatchBuffers& out)
     const Location at = Locate(first + s);
     const Source& source = sources_[static_cast<size_t>(at.source)];
     const int64_t row = s * T;
-    const BatchBuffers sample = {out.tokens + row, out.targets + row, out.loss_weight + row,
-                                 out.position + row, out.start + row};
+    const BatchBuffers sample = {out.tokens + row,   out.targets + row, out.loss_weight + row,
+                                 out.position + row, out.start + row,   nullptr};
     HEARTH_RETURN_IF_ERROR(source.packed.has_value() ? FillPacked(source, at.window, sample)
                                                      : FillConcat(source, at.window, sample));
+    if (out.source != nullptr) {
+      out.source[s] = at.source;
+    }
     if (!documents_) {
       std::fill_n(sample.start, T, 0);
     }

@@ -25,6 +25,7 @@ struct BatchBuffers {
   float* loss_weight = nullptr;  // of each target; 0: it does not count
   int32_t* position = nullptr;   // in the sample, or in the document
   int32_t* start = nullptr;      // position in the sample at which the token's document begins
+  int32_t* source = nullptr;     // [samples], where each is from (Location); null: nobody asks
 };
 
 // How documents fill samples; best_fit.h chooses for kBestFit.
@@ -95,6 +96,8 @@ class Loader {
   // Passes over source 0 .. n - 1 that have begun after `samples` samples: the largest over the
   // sources. 0 = none.
   int64_t PassesBegun(int64_t samples) const;
+  // How often `samples` samples of the run read source i: 0.25 = a quarter of its windows so far.
+  double PassesOf(int i, int64_t samples) const;
 
   int64_t tokens() const { return tokens_; }                // of all sources together
   int32_t largest_vocab() const { return largest_vocab_; }  // recorded by the datasets, 0 = none

@@ -75,11 +75,13 @@ struct Batch {
         targets(samples * kT),
         position(samples * kT),
         start(samples * kT),
+        source(samples),
         loss_weight(samples * kT) {}
   BatchBuffers buffers() {
-    return {tokens.data(), targets.data(), loss_weight.data(), position.data(), start.data()};
+    return {tokens.data(),   targets.data(), loss_weight.data(),
+            position.data(), start.data(),   source.data()};
   }
-  std::vector<int32_t> tokens, targets, position, start;
+  std::vector<int32_t> tokens, targets, position, start, source;
   std::vector<float> loss_weight;
 };
 
@@ -183,6 +185,26 @@ TEST_F(LoaderTest, Locate_Mixture_EachSourceGoesThroughItsPassesWithoutGaps) {
     EXPECT_TRUE(seen[std::make_pair(at.source, at.pass)].insert(at.window).second);
   }
   EXPECT_EQ((*loader)->PassesBegun(70000), (count[0] + 499 / kT - 1) / (499 / kT));
+  EXPECT_DOUBLE_EQ((*loader)->PassesOf(0, 70000), static_cast<double>(count[0]) / (499 / kT));
+  EXPECT_DOUBLE_EQ((*loader)->PassesOf(1, 70000), static_cast<double>(count[1]) / (299 / kT));
+  EXPECT_EQ((*loader)->PassesOf(1, 0), 0.0);
+}
+
+TEST_F(LoaderTest, Fill_Mixture_SaysWhereEachSampleIsFrom) {
+  const auto loader = Loader::Open(Options({{Make("a", 500, 0), 3}, {Make("b", 300, 1000), 1}}));
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  Batch batch(40);
+  ASSERT_TRUE((*loader)->Fill(100, 40, batch.buffers()).ok());
+  int from_b = 0;
+  for (size_t s = 0; s < 40; ++s) {
+    EXPECT_EQ(batch.source[s], (*loader)->Locate(100 + static_cast<int64_t>(s)).source);
+    EXPECT_EQ(batch.source[s], batch.tokens[s * kT] >= 1000 ? 1 : 0);
+    from_b += batch.source[s];
+  }
+  EXPECT_NEAR(from_b, 10, 1);
+  BatchBuffers without = batch.buffers();
+  without.source = nullptr;
+  EXPECT_TRUE((*loader)->Fill(0, 40, without).ok()) << "nobody asks";
 }
 
 TEST_F(LoaderTest, Fill_AnyWorldSizeAndMicroBatch_SameGlobalBatch) {

@@ -19,7 +19,7 @@ Prefetcher::Prefetcher(const Loader& loader,
       elements_(plan.micro_batch * plan.sequence_length),
       clock_(clock) {
   for (Slot& slot : slots_) {
-    slot.words.resize(static_cast<size_t>(4 * elements_));
+    slot.words.resize(static_cast<size_t>(4 * elements_ + plan.micro_batch));
     slot.loss_weight.resize(static_cast<size_t>(elements_));
   }
   thread_ = std::thread([this] { Run(); });
@@ -50,8 +50,12 @@ void Prefetcher::Rewind(int64_t step) {
 
 BatchBuffers Prefetcher::Buffers(Slot& slot) const {
   int32_t* words = slot.words.data();
-  return {words, words + elements_, slot.loss_weight.data(), words + 2 * elements_,
-          words + 3 * elements_};
+  return {words,
+          words + elements_,
+          slot.loss_weight.data(),
+          words + 2 * elements_,
+          words + 3 * elements_,
+          words + 4 * elements_};
 }
 
 bool Prefetcher::SlotFree() const {
@@ -115,6 +119,9 @@ absl::Status Prefetcher::Next(const BatchBuffers& out, int64_t* step, int64_t* g
   std::copy_n(from.loss_weight, elements_, out.loss_weight);
   std::copy_n(from.position, elements_, out.position);
   std::copy_n(from.start, elements_, out.start);
+  if (out.source != nullptr) {
+    std::copy_n(from.source, plan_.micro_batch, out.source);
+  }
   *step = slot.step;
   *global_micro_batch = slot.micro_batch;
   absl::MutexLock lock(&mu_);

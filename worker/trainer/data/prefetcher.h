@@ -28,9 +28,9 @@ class Prefetcher {
              Clock& clock = Clock::Real());
   ~Prefetcher();  // joins
 
-  // Copies the rank's next micro-batch to `out` ([micro_batch_size, T]); micro-batches come in step
-  // order, then micro-batch order. `global_micro_batch` is its m within the step. After an error
-  // every later call returns it.
+  // Copies the rank's next micro-batch to `out` ([micro_batch_size, T]; `source` if that is not
+  // null); micro-batches come in step order, then micro-batch order. `global_micro_batch` is its m
+  // within the step. After an error every later call returns it.
   absl::Status Next(const BatchBuffers& out, int64_t* step, int64_t* global_micro_batch);
 
   // The next micro-batch is again the rank's first one of `step`, also after an error. Called by
@@ -42,7 +42,7 @@ class Prefetcher {
 
  private:
   struct Slot {
-    std::vector<int32_t> words;  // tokens, targets, position, start
+    std::vector<int32_t> words;  // tokens, targets, position, start, source
     std::vector<float> loss_weight;
     int64_t step = 0;
     int64_t micro_batch = 0;

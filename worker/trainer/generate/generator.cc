@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
+#include "common/spec/gpus/gpus.h"
 #include "common/spec/model/position_limit.h"
 #include "common/spec/resolve/forward_job.h"
+#include "kernels/core/rng.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/gemm.h"
 #include "worker/trainer/device/rank_device.h"
@@ -24,6 +26,9 @@ namespace {
 
 // Rows of a prefill pass: more make no product faster.
 constexpr int64_t kPrefillRows = 8192;
+
+// Tokens over which the magnitudes of activations are measured.
+constexpr int64_t kMeasuredTokens = 64;
 
 int64_t PrefillBatch(int64_t batch, int64_t prompt) {
   return std::clamp<int64_t>(kPrefillRows / prompt, 1, batch);
@@ -73,6 +78,9 @@ absl::Status Generator::Plan() {
                           spec::MakePlanInputs(job_spec, 1, options_.threads, /*training=*/false));
   HEARTH_ASSIGN_OR_RETURN(numerics_, MakeNumerics(*job_plan_->options.recipe,
                                                   spec::GradientFormats(table()), DType::kF32));
+  job_plan_->options.precision = spec::ForwardPrecision(job_spec, *job_plan_->options.recipe,
+                                                        static_cast<int>(shape().layers));
+  HEARTH_RETURN_IF_ERROR(CheckProducts());
   exec_.threads = options_.threads;
   if (options_.cuda != nullptr) {
     exec_.device = kernels::Device::kCuda;
@@ -91,6 +99,31 @@ absl::Status Generator::Plan() {
   HEARTH_ASSIGN_OR_RETURN(spec::GenerationPlan plan, spec::PlanGeneration(plan_options_));
   HEARTH_RETURN_IF_ERROR(CheckFits(plan));
   return Allocate(std::move(plan));
+}
+
+absl::Status Generator::CheckProducts() const {
+  const spec::PrecisionPlan& precision = job_plan_->options.precision;
+  if (!precision.quantised()) {
+    return absl::OkStatus();
+  }
+  const std::string name(precision.recipe->name);
+  const int64_t unit = precision.recipe->extent_unit();
+  for (const int i : spec::QuantisedParameters(table(), precision)) {
+    const spec::Parameter& p = table()[static_cast<size_t>(i)];
+    if (p.shape[0] % unit != 0 || p.shape[1] % unit != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("weights in ", name, " need sides that are multiples of ", unit, ": ",
+                       p.name, " has ", p.shape[0], " x ", p.shape[1]));
+    }
+  }
+  if (options_.cuda == nullptr || precision.NeedsFp8Units() == nullptr) {
+    return absl::OkStatus();
+  }
+  const kernels::GpuProperties& gpu = options_.cuda->gpu();
+  return spec::UnitsFor(*precision.recipe, gpu.major * 10 + gpu.minor).has_value()
+             ? absl::OkStatus()
+             : absl::UnimplementedError(absl::StrCat("weights in ", name, " need FP8 units, which ",
+                                                     gpu.name, " lacks; take bf16"));
 }
 
 absl::Status Generator::CheckFits(const spec::GenerationPlan& plan) const {
@@ -135,7 +168,6 @@ CacheMemory Generator::CacheAt(const Arena& arena) const {
 absl::Status Generator::BindModel(int64_t micro_batch,
                                   int64_t sequence_length,
                                   PassModel& pass) const {
-  pass.quant = std::make_unique<QuantState>(spec::PrecisionPlan(), *parameters_, *pass.arena);
   ModelContext context;
   context.plan = job_plan_->options;
   context.plan.micro_batch = micro_batch;
@@ -143,7 +175,7 @@ absl::Status Generator::BindModel(int64_t micro_batch,
   context.numerics = numerics_;
   context.arena = pass.arena.get();
   context.parameters = parameters_.get();
-  context.quant = pass.quant.get();
+  context.quant = quant_.get();
   context.cache = pass.cache.get();
   // The passes have no loss; whatever the objective, the head's weight is the same.
   pass.model = std::make_unique<Model>(context, *FindObjectiveDef(spec::ObjectiveKind::kPretrain));
@@ -161,6 +193,7 @@ absl::Status Generator::MeasureScratch(const spec::GenerationPlan& plan) {
   const std::unique_ptr<Arena> all = without(plan.memory);
   const std::unique_ptr<Arena> weights = without(plan.weights);
   parameters_ = std::make_unique<ParameterStore>(table(), *weights, numerics_, false);
+  quant_ = std::make_unique<QuantState>(job_plan_->options.precision, *parameters_, *weights);
   const CacheMemory cache = CacheAt(*all);
   PassModel prefill;
   prefill.arena = without(plan.prefill);
@@ -194,6 +227,7 @@ absl::Status Generator::Allocate(spec::GenerationPlan plan) {
   };
   weights_ = within(std::move(plan.weights), ids_.weights);
   parameters_ = std::make_unique<ParameterStore>(table(), *weights_, numerics_, false);
+  quant_ = std::make_unique<QuantState>(job_plan_->options.precision, *parameters_, *weights_);
   prefill_.arena = within(std::move(plan.prefill), ids_.prefill);
   auto prefill_cache =
       std::make_unique<PrefillCache>(CacheAt(*arena_), arena_->Typed(ids_.lengths, DType::kI32));
@@ -269,8 +303,40 @@ void Generator::BindHost() {
   }
 }
 
+Pass Generator::TextPass() const {
+  Pass pass;
+  pass.format = spec::OwnIf(!quant_->empty());
+  return pass;
+}
+
+absl::Status Generator::FixScales() {
+  HEARTH_RETURN_IF_ERROR(quant_->Reset(exec_));
+  HEARTH_RETURN_IF_ERROR(quant_->StartWeights(exec_));
+  const kernels::RngKey key{1, kernels::RngPurpose::kTest, 0, 0, 0};
+  const auto vocab = static_cast<uint32_t>(shape().vocab);
+  const size_t bytes = static_cast<size_t>(options_.batch) * 4;
+  Pass measure;
+  measure.record = true;
+  for (int64_t t = 0; t < std::min(kMeasuredTokens, options_.length); ++t) {
+    // The pass before has read what stands there.
+    HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
+    const uint32_t token = kernels::RngWord(key, static_cast<uint64_t>(t)) % vocab;
+    std::fill_n(host_.streams, options_.batch, static_cast<int32_t>(token));
+    std::fill_n(host_.positions, options_.batch, static_cast<int32_t>(t));
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, sample_.tokens.data, host_.streams, bytes));
+    HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, sample_.positions.data, host_.positions, bytes));
+    HEARTH_RETURN_IF_ERROR(decode_.model->ForwardHidden(decode_.exec, measure));
+  }
+  scales_fixed_ = true;
+  return quant_->FixActivations(exec_);
+}
+
 absl::Status Generator::Prepare() {
-  if (options_.cuda == nullptr || graph_ != nullptr) {
+  if (graph_ != nullptr) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(quant_->empty() ? absl::OkStatus() : FixScales());
+  if (options_.cuda == nullptr) {
     return absl::OkStatus();
   }
   // Once as it is: plans of products are chosen, and kernels loaded, before anything is recorded.
@@ -280,7 +346,7 @@ absl::Status Generator::Prepare() {
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, arena_->Bytes(ids_.lengths), host_.lengths,
                                        static_cast<size_t>(plan_options_.prefill_batch) * 4));
   prefill_cache_->Read(0);
-  HEARTH_RETURN_IF_ERROR(prefill_.model->ForwardHidden(prefill_.exec));
+  HEARTH_RETURN_IF_ERROR(prefill_.model->ForwardHidden(prefill_.exec, TextPass()));
   // The passes share memory.
   HEARTH_RETURN_IF_ERROR(UploadTexts({}));
   HEARTH_RETURN_IF_ERROR(Decode());
@@ -328,6 +394,9 @@ absl::Status Generator::CheckTokens(absl::Span<const int32_t> tokens, size_t tex
 
 absl::Status Generator::Begin(absl::Span<const TextStart> starts) {
   HEARTH_RETURN_IF_ERROR(CheckStarts(starts));
+  if (!quant_->empty() && !scales_fixed_) {
+    return absl::FailedPreconditionError("the weights are not quantised yet: Prepare comes first");
+  }
   launched_ = taken_ = 0;
   for (int64_t first = 0; first < static_cast<int64_t>(starts.size());
        first += plan_options_.prefill_batch) {
@@ -370,7 +439,7 @@ absl::Status Generator::Prefill(absl::Span<const TextStart> starts, int64_t firs
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, arena_->Bytes(ids_.rows), host_.rows, text_bytes));
   // Where the keys and values of these texts lie in the cache.
   prefill_cache_->Read(first);
-  HEARTH_RETURN_IF_ERROR(prefill_.model->ForwardHidden(prefill_.exec));
+  HEARTH_RETURN_IF_ERROR(prefill_.model->ForwardHidden(prefill_.exec, TextPass()));
   // Rows of a table by their numbers are what an embedding gives.
   kernels::EmbeddingForwardArgs gather;
   // `last` has a row for each text of the batch: what the last pass has beyond them is not
@@ -459,7 +528,7 @@ absl::Status Generator::Draw(const TensorView& hidden) {
 }
 
 absl::Status Generator::Decode() {
-  HEARTH_RETURN_IF_ERROR(decode_.model->ForwardHidden(decode_.exec));
+  HEARTH_RETURN_IF_ERROR(decode_.model->ForwardHidden(decode_.exec, TextPass()));
   return Draw(decode_.model->hidden());
 }
 

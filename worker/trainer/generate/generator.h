@@ -37,11 +37,12 @@
 namespace hearth::trainer {
 
 struct GeneratorOptions {
-  v1::ModelSpec model;      // vocabulary included
-  std::string_view recipe;  // one of those that spec::ForwardRecipe takes; outlives Create
-  int64_t batch = 1;        // texts at a time
-  int64_t length = 1;       // tokens of a text, its prompt included
-  int64_t prompt = 1;       // tokens of the longest prompt, <= length
+  v1::ModelSpec model;  // vocabulary included
+  // One of those that spec::GenerationRecipe takes; outlives Create.
+  std::string_view recipe;
+  int64_t batch = 1;   // texts at a time
+  int64_t length = 1;  // tokens of a text, its prompt included
+  int64_t prompt = 1;  // tokens of the longest prompt, <= length
   kernels::SamplingRule rule;
   int32_t end_token = -1;  // ends a text; -1: none does
   int threads = 1;
@@ -76,7 +77,9 @@ class Generator {
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  // Records the pass as a graph, once weights are loaded. On the CPU nothing.
+  // Once weights are loaded: a recipe that quantises makes the quantised weights and the scales of
+  // activations, which then stay (FixScales); on a GPU the pass is recorded as a graph. Call it
+  // again after other weights are loaded, as long as there is no graph.
   absl::Status Prepare();
   // The texts that begin from now on are drawn by `rule` instead of that of the options.
   // kInvalidArgument: a setting out of its range; kFailedPrecondition: a graph is recorded, which
@@ -110,7 +113,6 @@ class Generator {
   struct PassModel {
     std::unique_ptr<Arena> arena;
     std::unique_ptr<KeyValueCache> cache;
-    std::unique_ptr<QuantState> quant;
     std::unique_ptr<Model> model;
     kernels::Exec exec;
   };
@@ -130,6 +132,8 @@ class Generator {
 
   explicit Generator(const GeneratorOptions& options) : options_(options) {}
   absl::Status Plan();
+  // That this device and the model's sizes suit the recipe's products.
+  absl::Status CheckProducts() const;
   absl::Status CheckFits(const spec::GenerationPlan& plan) const;
   absl::Status Allocate(spec::GenerationPlan plan);
   // Everything but `model` itself is bound: `pass.arena` and `pass.cache`.
@@ -149,6 +153,11 @@ class Generator {
   absl::Status UploadTexts(absl::Span<const TextStart> starts);
   // Reads one token of the only text at its position; the pass draws if the text may go on.
   absl::Status ReadToken(int32_t token, int64_t position, int64_t remaining);
+  // Quantises the weights; measures activations in passes of the recipe's wider format over the
+  // same made-up text in each place, so that the scales depend on the model alone.
+  absl::Status FixScales();
+  // What the texts' passes run in.
+  Pass TextPass() const;
   // Logits of `hidden` [B, C] and the draw.
   absl::Status Draw(const kernels::TensorView& hidden);
   absl::Status Decode();
@@ -164,6 +173,7 @@ class Generator {
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Arena> weights_;
   std::unique_ptr<ParameterStore> parameters_;
+  std::unique_ptr<QuantState> quant_;  // of both passes
   PassModel prefill_;
   PassModel decode_;
   PrefillCache* prefill_cache_ = nullptr;  // prefill_.cache
@@ -172,6 +182,7 @@ class Generator {
   HostMemory host_;
   std::unique_ptr<kernels::Graph> graph_;
   std::array<std::unique_ptr<kernels::Event>, spec::kDrawnSlots> sent_;
+  bool scales_fixed_ = false;
   int64_t launched_ = 0;
   int64_t taken_ = 0;
 };

@@ -25,6 +25,7 @@ Model::Model(const ModelContext& context, const ObjectiveDef& objective)
   batch_.position = arena.Typed(ids.positions, DType::kI32).as<int32_t>();
   batch_.start = arena.Typed(ids.starts, DType::kI32).as<int32_t>();
   batch_.loss_weight = arena.Typed(ids.loss_weight, DType::kF32).as<float>();
+  batch_.source = arena.Typed(ids.sources, DType::kI32).as<int32_t>();
   d_stream_ = arena.Floats(arena.ids().gradients.stream);
   d_normed_ = arena.Floats(arena.ids().gradients.norm);
   BindEmbedding();
@@ -267,6 +268,11 @@ absl::Status Model::ForwardBackward(
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
   kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_loss = d_loss;
+  if (pass.source_sums != nullptr) {
+    head.source = context_.arena->Typed(context_.ids().batch.sources, DType::kI32);
+    head.source_sums = pass.source_sums;
+    head.sources = context_.plan.sources;
+  }
   HEARTH_RETURN_IF_ERROR(BeforeBackward(exec, pass, time_.Head()));
   HEARTH_RETURN_IF_ERROR(objective_.head(exec, head));
   return Backward(exec, pass);
@@ -288,8 +294,8 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec,
   return objective_.head(exec, head);
 }
 
-absl::Status Model::ForwardHidden(const kernels::Exec& exec) {
-  return Forward(exec, Pass{});
+absl::Status Model::ForwardHidden(const kernels::Exec& exec, const Pass& pass) {
+  return Forward(exec, pass);
 }
 
 absl::Status Model::Logits(const kernels::Exec& exec,

@@ -65,8 +65,8 @@ class Model {
     return ForwardLoss(exec, Pass{}, &sums.loss, &sums.weight);
   }
   // Only forward, without dropout, up to and including the final norm, whose output hidden() is:
-  // [N, C] of the storage type. For passes that compute nothing quantised.
-  absl::Status ForwardHidden(const kernels::Exec& exec);
+  // [N, C] of the storage type. What `pass` quantises has scales already.
+  absl::Status ForwardHidden(const kernels::Exec& exec, const Pass& pass = Pass());
   const kernels::TensorView& hidden() const { return head_.hidden; }
   // Logits [n, vocab] of rows of the final norm's output, [n, C].
   absl::Status Logits(const kernels::Exec& exec,

@@ -47,6 +47,9 @@ struct Pass {
   const kernels::StepInputs* position = nullptr;
   // Null: none.
   PassHook* hook = nullptr;
+  // [plan.sources, 2] on the tensors' device: ForwardBackward adds the loss's two sums of the
+  // samples from each source. Null: nobody asks; else the plan has batch.sources.
+  double* source_sums = nullptr;
 };
 
 }  // namespace hearth::trainer

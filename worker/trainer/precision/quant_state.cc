@@ -1,5 +1,6 @@
 #include "worker/trainer/precision/quant_state.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -13,6 +14,15 @@ namespace hearth::trainer {
 
 using kernels::DType;
 using spec::LayerFormat;
+
+namespace {
+
+// FixActivations leaves room for magnitudes of at least 2 to this power times those measured. FP8
+// is a floating-point format: room costs precision only where values are far below the largest of
+// their tensor.
+constexpr int kFixedRoomBits = 2;
+
+}  // namespace
 
 QuantState::QuantState(const spec::PrecisionPlan& precision,
                        const ParameterStore& parameters,
@@ -49,8 +59,9 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
     const spec::Parameter& parameter = table[static_cast<size_t>(weights_[k])];
     number_[static_cast<size_t>(weights_[k])] = static_cast<int>(k);
     layers_.push_back(parameter.roles.head ? -1 : parameter.layer);
-    context.weights.push_back(
-        {parameters.weight(weights_[k]), rows + row_offsets[k], columns + column_offsets[k]});
+    // A model that only runs forward has no columns.
+    context.weights.push_back({parameters.weight(weights_[k]), rows + row_offsets[k],
+                               columns == nullptr ? nullptr : columns + column_offsets[k]});
     kernels::QuantizeTensor& measured = measured_.emplace_back();
     measured.x = parameters.weight(weights_[k]);
     measured.quant.amax = amax(2 * size() + static_cast<int64_t>(k));
@@ -171,6 +182,25 @@ absl::Status QuantState::UpdateWeights(const kernels::Exec& exec, const int32_t*
   HEARTH_RETURN_IF_ERROR(ShareAmax(exec, 2 * size(), size()));
   HEARTH_RETURN_IF_ERROR(scaling_->UpdateWeights(exec, skip));
   return fallback_sites().empty() ? absl::OkStatus() : fallback_.UpdateWeights(exec, skip);
+}
+
+absl::Status QuantState::FixActivations(const kernels::Exec& exec) const {
+  if (empty()) {
+    return absl::OkStatus();
+  }
+  std::vector<float> largest(static_cast<size_t>(2 * size()));
+  const size_t bytes = largest.size() * sizeof(float);
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, largest.data(), amax(), bytes));
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
+  for (float& value : largest) {
+    if (std::isfinite(value) && value > 0) {
+      value = std::ldexp(1.0F, std::ilogb(value) + 1 + kFixedRoomBits);
+    }
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, amax(), largest.data(), bytes));
+  // `largest` must outlive the copy.
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
+  return scaling_->UpdateActivations(exec, nullptr);
 }
 
 float* QuantState::WeightAmaxOf(int parameter) const {

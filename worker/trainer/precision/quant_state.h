@@ -60,6 +60,11 @@ class QuantState {
   // After a step; `skip` as in quantize.h. The weights' magnitudes are those the optimizer wrote.
   absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
+  // Scales of x for good, from the magnitudes recorded since Reset, for a model that only runs
+  // forward. With room for larger ones: magnitudes count as the power of two four to eight times as
+  // large, so that scales do not depend on how a measured sum was rounded. Larger values saturate.
+  // Waits.
+  absl::Status FixActivations(const kernels::Exec& exec) const;
   // Before the optimizer writes them.
   absl::Status ForgetWeightAmax(const kernels::Exec& exec) const;
   // Where it writes a parameter's, one float on the tensors' device; null: nowhere.

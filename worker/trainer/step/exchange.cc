@@ -284,11 +284,12 @@ absl::Status GradientExchange::RunIdle(const kernels::Exec& exec) {
 
 absl::Status GradientExchange::ReduceStepSums() {
   kernels::StepState& state = *engine_.step_state();
-  // The loss's two sums, then what any rank was asked: the maximum makes all act alike after this
-  // step.
+  // The loss's two sums and those of each source, then what any rank was asked: the maximum makes
+  // all act alike after this step.
+  const int64_t sums = engine_.sources() > 1 ? 2 + 2 * int64_t{engine_.sources()} : 2;
   HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
-      beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {2})));
+      beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {sums})));
   HEARTH_RETURN_IF_ERROR(
       comm_.AllReduceMax(beside_, TensorView(static_cast<void*>(state.control), DType::kI32, {4})));
   // All ranks must go on with the same scales, or their weights would drift apart.

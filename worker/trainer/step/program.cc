@@ -62,6 +62,9 @@ void StageRandomBatch(const Engine& engine) {
     batch.position[i] = static_cast<int32_t>(i % sequence % document);
     batch.start[i] = static_cast<int32_t>(i % sequence) - batch.position[i];
   }
+  for (int64_t s = 0; batch.source != nullptr && s < engine.model_rows() / sequence; ++s) {
+    batch.source[s] = static_cast<int32_t>(s % engine.sources());
+  }
 }
 
 StepProgram::StepProgram(Engine& engine,
@@ -115,6 +118,7 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   full.count = extra.count;
   full.record = true;
   full.position = engine_.step_inputs();
+  full.source_sums = engine_.sources() > 1 ? &state->source_sums[0][0] : nullptr;
   GradientSpoiler spoiler(engine_, exchange_.get());
   full.hook = extra.spoil_gradient ? static_cast<PassHook*>(&spoiler) : exchange_.get();
   if (exchange_ != nullptr) {

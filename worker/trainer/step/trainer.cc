@@ -238,6 +238,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
                                    1e-9);
     result.report.set_comm_bytes(program_.comm_bytes());
   }
+  AddSources(state, result);
   AddTimes(flight, state, result);
   watch_.Took(absl::Seconds(result.report.step_seconds()));
   --in_flight_;
@@ -256,6 +257,19 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   result.report.set_data_pass(
       static_cast<int32_t>(train_.PassesBegun(step_ * batch_.global_sequences())));
   return result;
+}
+
+void Trainer::AddSources(const kernels::StepState& state, StepResult& result) const {
+  const int64_t samples = result.step * batch_.global_sequences();
+  for (int i = 0; engine_.sources() > 1 && i < engine_.sources(); ++i) {
+    const auto& [loss, weight] = state.source_sums[i];
+    v1::SourceReport& source = *result.report.add_sources();
+    source.set_source(train_.source(i).path());
+    source.set_passes(train_.PassesOf(i, samples));
+    if (weight > 0) {
+      source.set_loss(loss / weight);
+    }
+  }
 }
 
 absl::Status Trainer::Rewind() {

@@ -52,9 +52,9 @@ struct StepResult {
   // known, or a step of a kind that was new.
   double compute_seconds = 0;
   // What the trainer measured, in the form in which it leaves the rank: learning_rate, tokens,
-  // data_pass, weight_quantizations, step_seconds (since the step before, or since its own start
-  // where something lay between), data_wait_seconds, comm_seconds (after the last backward pass,
-  // until the ranks' sums are there), comm_bytes. The sender adds the rest.
+  // data_pass, sources, weight_quantizations, step_seconds (since the step before, or since its own
+  // start where something lay between), data_wait_seconds, comm_seconds (after the last backward
+  // pass, until the ranks' sums are there), comm_bytes. The sender adds the rest.
   v1::StepReport report;
 };
 
@@ -97,8 +97,9 @@ class Trainer {
   // Launches the next step. `asked` is what this rank was told; the result holds what all were
   // told. Errors: the loader's (bad data), the collective's, the ops'.
   absl::Status Launch(const ControlRequests& asked);
-  // Waits for the oldest step in flight. Allocates nothing but in its first call. Errors: the
-  // device's; the collective's; kDeadlineExceeded on GPUs whose peers do not take part (StepWatch).
+  // Waits for the oldest step in flight. Allocates nothing but in its first call, and for what the
+  // report says of several sources. Errors: the device's; the collective's; kDeadlineExceeded on
+  // GPUs whose peers do not take part (StepWatch).
   absl::StatusOr<StepResult> Collect();
   // Both, with nothing else in flight.
   absl::StatusOr<StepResult> Step(const ControlRequests& asked);
@@ -186,6 +187,8 @@ class Trainer {
   absl::Status Drain();
   // A step is launched with nothing in flight ahead of it.
   void NothingAhead();
+  // What the step drew from each of several sources.
+  void AddSources(const kernels::StepState& state, StepResult& result) const;
   // Fills in step_seconds and compute_seconds.
   void AddTimes(const Flight& flight, const kernels::StepState& state, StepResult& result);
   // Before the first micro-batch of an evaluation: the step's sums are free, the weights whole.

@@ -1,5 +1,6 @@
 #include "worker/trainer/step/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -219,6 +220,108 @@ TEST(Trainer, Step_MicroBatchSizes_GiveOneCurve) {
   v1::JobSpec spec = SmallJob(dir.path(), "gpt2");
   const Curve two = Train(spec, 1);
   ExpectOneCurveOfMicroBatches(spec, {1, 4, 8}, two);
+}
+
+// SmallJob on two datasets; `weight` samples of the first to one of the second.
+v1::JobSpec MixtureJob(const std::string& dir, double weight) {
+  v1::JobSpec spec = SmallJob(dir);
+  v1::DataSpec& data = *spec.mutable_data();
+  data.mutable_train(0)->set_weight(weight);
+  v1::DataSource& other = *data.add_train();
+  other.set_path(WriteDocuments(dir, "other", 60));
+  other.set_weight(1);
+  return spec;
+}
+
+// The loss of each of the first `samples` samples alone, summed by source.
+std::vector<LossSums> LossesBySource(TestRank& rank, int64_t samples) {
+  std::vector<LossSums> sums(static_cast<size_t>(rank.train->sources()));
+  Engine& engine = *rank.engine;
+  const int64_t length = rank.train->sequence_length();
+  const BatchBuffers batch = engine.StagedBatch(0);
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    EXPECT_TRUE(rank.train->Fill(sample, engine.model_rows() / length, batch).ok());
+    // The other samples of the micro-batch do not count.
+    std::fill(batch.loss_weight + length, batch.loss_weight + engine.model_rows(), 0.0F);
+    const auto source = static_cast<size_t>(rank.train->Locate(sample).source);
+    EXPECT_TRUE(engine.model().ForwardLoss(engine.exec(), sums[source]).ok());
+  }
+  return sums;
+}
+
+void ExpectLossesBySource(const v1::JobSpec& spec, Collective& comm) {
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, comm);
+  const std::vector<LossSums> want = LossesBySource(*rank, rank->batch.global_sequences());
+  const absl::StatusOr<StepResult> result = rank->trainer->Step({});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  ASSERT_EQ(result->report.sources_size(), 2);
+  double loss = 0;
+  double weight = 0;
+  for (int i = 0; i < 2; ++i) {
+    const v1::SourceReport& source = result->report.sources(i);
+    const LossSums& sums = want[static_cast<size_t>(i)];
+    EXPECT_EQ(source.source(), spec.data().train(i).path());
+    EXPECT_NEAR(source.loss() / (sums.loss / sums.weight), 1.0, 1e-5) << i;
+    EXPECT_EQ(source.passes(), rank->train->PassesOf(i, rank->batch.global_sequences()));
+    loss += source.loss() * sums.weight;
+    weight += sums.weight;
+  }
+  EXPECT_NEAR(result->facts.loss / (loss / weight), 1.0, 1e-6) << "the mean of all targets";
+  EXPECT_GT(std::fabs(result->report.sources(0).loss() - result->report.sources(1).loss()), 1e-4)
+      << "sources that the test could not tell apart";
+}
+
+// Three ranks do not share the micro-batches evenly: where gradients are divided one of them takes
+// part in the first round without one.
+TEST(Trainer, Step_SeveralSources_LossOfEachIsThatOfItsSamples) {
+  TempDir dir;
+  v1::JobSpec spec = MixtureJob(dir.path(), 3);
+  for (const char* shard : {"off", "gradients"}) {
+    spec.mutable_parallel()->set_shard(shard);
+    for (const int world : {1, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << shard << " " << world);
+      const std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(world);
+      std::vector<std::thread> threads;
+      threads.reserve(comms.size());
+      for (const std::unique_ptr<Collective>& comm : comms) {
+        threads.emplace_back([&spec, &comm] { ExpectLossesBySource(spec, *comm); });
+      }
+      for (std::thread& thread : threads) {
+        thread.join();
+      }
+    }
+  }
+}
+
+TEST(Trainer, Step_NoSampleOfASource_SaysNothingAboutItsLoss) {
+  TempDir dir;
+  const v1::JobSpec spec = MixtureJob(dir.path(), 15);
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  const std::unique_ptr<TestRank> rank = MakeRank(spec, *comm);
+  int with = 0;
+  for (int64_t step = 0; step < 8; ++step) {
+    bool drawn = false;
+    for (int64_t sample = 8 * step; sample < 8 * (step + 1); ++sample) {
+      drawn = drawn || rank->train->Locate(sample).source == 1;
+    }
+    const absl::StatusOr<StepResult> result = rank->trainer->Step({});
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    const v1::SourceReport& rare = result->report.sources(1);
+    EXPECT_EQ(rare.has_loss(), drawn) << step;
+    EXPECT_EQ(rare.passes(), rank->train->PassesOf(1, 8 * (step + 1)));
+    EXPECT_TRUE(result->report.sources(0).has_loss());
+    with += drawn ? 1 : 0;
+  }
+  EXPECT_NEAR(with, 4, 1) << "64 samples have about 4 of it, spread evenly";
+}
+
+TEST(Trainer, Step_OneSource_IsNotListed) {
+  TempDir dir;
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  const std::unique_ptr<TestRank> rank = MakeRank(SmallJob(dir.path()), *comm);
+  const absl::StatusOr<StepResult> result = rank->trainer->Step({});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_TRUE(result->report.sources().empty());
 }
 
 // Micro-batches differ in how many of their targets count; the mean is over those of the whole

@@ -19,8 +19,8 @@ absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenGeneratingModel(
   if (options.device != "cpu") {
     HEARTH_ASSIGN_OR_RETURN(model->cuda, OpenGpu(options.device, false));
   }
-  const absl::StatusOr<const spec::Recipe*> recipe = spec::ForwardRecipe(
-      options.weights, model->cuda != nullptr ? "cuda" : "cpu", spec::Emulation::kRefused);
+  const absl::StatusOr<const spec::Recipe*> recipe =
+      spec::GenerationRecipe(options.weights, model->cuda != nullptr ? "cuda" : "cpu");
   if (!recipe.ok()) {
     return Annotate(recipe.status(), "--weights");
   }
