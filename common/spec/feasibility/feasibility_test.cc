@@ -12,6 +12,8 @@
 #include "common/spec/feasibility/largest.h"
 #include "common/spec/feasibility/memory/state_choice.h"
 #include "common/spec/feasibility/memory/varied_plans.h"
+#include "common/spec/feasibility/speed/calibration.h"
+#include "common/spec/feasibility/speed/step_time.h"
 #include "common/spec/feasibility/speed/work.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/model/presets.h"
@@ -328,6 +330,21 @@ TEST(FeasibilityTest, Savings_AreWhatTheChangedPlanSays) {
         "offload.optimizer: true", "offload.masters: true"}) {
     EXPECT_THAT(names, Contains(name));
   }
+}
+
+TEST(FeasibilityTest, Gradients_AreWrittenByEveryCall_AndReadByAllButTheFirst) {
+  const GpuRow& gpu = *GpuByName("H100 SXM").value();
+  const Calibration& c = CalibrationFor(gpu);
+  StepWork work;
+  work.products.push_back(
+      {.weight = "gate_up", .pass = "wgrad", .m = 2048, .n = 1024, .k = 4096, .calls = 3});
+  const StepSetting setting{.micro_batches = 4};
+  const double results = TimeOf(work, gpu, c, setting).product_seconds;
+  ASSERT_GT(results, 0);
+  work.products[0].gradient_bytes = 4;
+  // 12 calls write 4 bytes of each value where calibrations write 2, and 11 read 4.
+  EXPECT_NEAR(TimeOf(work, gpu, c, setting).product_seconds - results,
+              2048.0 * 1024 * (12 * 2 + 11 * 4) / c.copy, 1e-12);
 }
 
 TEST(FeasibilityTest, Offload_MovesBytesToTheHost_AndTakesTheTimeOfItsLink) {

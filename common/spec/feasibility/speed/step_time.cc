@@ -32,6 +32,17 @@ double ProductSeconds(const ProductWork& p, const Calibration& c, double rate) {
   return std::max(2 * p.m * p.n * p.k / rate, ProductBytes(p) / c.copy);
 }
 
+// What the calls of a step of n micro-batches write and read of a gradient beyond the results that
+// calibrations time, which are BF16 and only written. Nothing hides it: an epilogue of a product has
+// no product beside it.
+double GradientSeconds(const ProductWork& p, const Calibration& c, double n) {
+  if (p.gradient_bytes == 0) {
+    return 0;
+  }
+  const double calls = p.calls * n;
+  return p.m * p.n * (calls * (p.gradient_bytes - 2) + (calls - 1) * p.gradient_bytes) / c.copy;
+}
+
 // Kernels that a GPU runs at its power limit would take more than it: the driver lowers the clock
 // until the mean over some milliseconds is the limit. What memory-bound kernels and gaps of a step
 // leave goes to them. How much they would take at full clock is not measured; steps on an H100,
@@ -150,7 +161,8 @@ StepTime TimeOf(const StepWork& work,
     if (!t.known()) {
       return {.unknown = t.unknown};
     }
-    t.products.push_back({product, product.calls * ProductSeconds(product, c, rate)});
+    t.products.push_back({product, product.calls * ProductSeconds(product, c, rate) +
+                                       GradientSeconds(product, c, n) / n});
     const double seconds = t.products.back().seconds * n;
     t.product_seconds += seconds;
     t.stretch_seconds += seconds * (c.stretch[static_cast<int>(product.format)] - 1);

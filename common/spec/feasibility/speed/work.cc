@@ -57,7 +57,8 @@ class WorkBuilder {
                   const char* pass,
                   MatrixFormat format,
                   const double (&size)[3],
-                  double calls) {
+                  double calls,
+                  double gradient_bytes = 0) {
     for (ProductWork& p : work_.products) {
       if (p.weight == weight && p.pass == pass && p.format == format && p.m == size[0] &&
           p.n == size[1] && p.k == size[2]) {
@@ -65,7 +66,14 @@ class WorkBuilder {
         return;
       }
     }
-    work_.products.push_back({weight, pass, format, size[0], size[1], size[2], calls});
+    work_.products.push_back({.weight = weight,
+                              .pass = pass,
+                              .format = format,
+                              .m = size[0],
+                              .n = size[1],
+                              .k = size[2],
+                              .calls = calls,
+                              .gradient_bytes = gradient_bytes});
   }
 
   void AddSite(const GemmSites& site, int layer, bool head) {
@@ -83,7 +91,7 @@ class WorkBuilder {
     }
     AddProduct(name, "forward", format, {rows, out, in}, calls);
     AddProduct(name, "dgrad", format, {rows, in, out}, calls);
-    AddProduct(name, "wgrad", format, {out, in, rows}, calls);
+    AddProduct(name, "wgrad", format, {out, in, rows}, calls, Bytes(weight.gradient));
     if (site.again_from.has_value() && o_.recompute >= *site.again_from) {
       AddProduct(name, "forward again", format, {rows, out, in}, calls);
     }
