@@ -7,7 +7,7 @@
 #include "jobctl/client/interrupt.h"
 #include "jobctl/commands/command_context.h"
 #include "jobctl/commands/workers/top.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/text/terminal.h"
 
 namespace hearth::jobctl {
 

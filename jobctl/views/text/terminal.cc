@@ -1,4 +1,4 @@
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/text/terminal.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <initializer_list>
 
 #include "common/base/system.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

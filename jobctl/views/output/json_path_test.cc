@@ -1,4 +1,4 @@
-#include "jobctl/views/json_path.h"
+#include "jobctl/views/output/json_path.h"
 
 #include <string>
 

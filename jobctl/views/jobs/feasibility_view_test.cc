@@ -1,4 +1,4 @@
-#include "jobctl/views/feasibility_view.h"
+#include "jobctl/views/jobs/feasibility_view.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 #include <cmath>
 #include <string>

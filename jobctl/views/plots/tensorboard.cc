@@ -1,4 +1,4 @@
-#include "jobctl/views/tensorboard.h"
+#include "jobctl/views/plots/tensorboard.h"
 
 #include <cmath>
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/wire_format_lite.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

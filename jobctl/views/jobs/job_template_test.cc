@@ -1,5 +1,5 @@
 // The template of a job file: it is a job file, and so it is when keys are switched on.
-#include "jobctl/views/job_template.h"
+#include "jobctl/views/jobs/job_template.h"
 
 #include <string>
 #include <vector>

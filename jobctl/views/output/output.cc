@@ -1,4 +1,4 @@
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 #include "common/spec/objective/objective_table.h"
 #include "common/time/clock.h"
 #include "google/protobuf/util/json_util.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/text/terminal.h"
 #include "nlohmann/json.hpp"
 #include "yaml-cpp/yaml.h"
 

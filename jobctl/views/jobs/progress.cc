@@ -1,4 +1,4 @@
-#include "jobctl/views/progress.h"
+#include "jobctl/views/jobs/progress.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "common/base/units.h"
 #include "common/spec/objective/objective_table.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -1,4 +1,4 @@
-#include "jobctl/views/progress.h"
+#include "jobctl/views/jobs/progress.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "jobctl/views/job_template.h"
+#include "jobctl/views/jobs/job_template.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

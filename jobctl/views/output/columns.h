@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "google/protobuf/descriptor.h"
 #include "hearth/v1/job.pb.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

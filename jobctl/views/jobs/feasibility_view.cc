@@ -1,4 +1,4 @@
-#include "jobctl/views/feasibility_view.h"
+#include "jobctl/views/jobs/feasibility_view.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 #include "common/spec/feasibility/feasibility_text.h"
 #include "common/spec/feasibility/memory/parameter_bytes.h"
 #include "common/spec/gpus/gpus.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

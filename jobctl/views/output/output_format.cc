@@ -1,4 +1,4 @@
-#include "jobctl/views/output_format.h"
+#include "jobctl/views/output/output_format.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-#include "jobctl/views/columns.h"
+#include "jobctl/views/output/columns.h"
 
 #include <string>
 #include <vector>

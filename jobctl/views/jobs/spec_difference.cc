@@ -1,4 +1,4 @@
-#include "jobctl/views/spec_difference.h"
+#include "jobctl/views/jobs/spec_difference.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "common/config/yaml_writer.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

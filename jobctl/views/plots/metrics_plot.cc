@@ -1,4 +1,4 @@
-#include "jobctl/views/metrics_plot.h"
+#include "jobctl/views/plots/metrics_plot.h"
 
 #include <cmath>
 #include <limits>
@@ -11,7 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/spec/violations/names.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 

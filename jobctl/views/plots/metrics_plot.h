@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "common/metrics/step_metrics.h"
 #include "hearth/v1/job.pb.h"
-#include "jobctl/views/plot.h"
+#include "jobctl/views/plots/plot.h"
 
 namespace hearth::jobctl {
 

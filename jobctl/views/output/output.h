@@ -13,7 +13,7 @@
 #include "google/protobuf/message.h"
 #include "hearth/v1/job.pb.h"
 #include "hearth/v1/worker.pb.h"
-#include "jobctl/views/output_format.h"
+#include "jobctl/views/output/output_format.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace hearth::jobctl {

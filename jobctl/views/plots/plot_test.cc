@@ -1,9 +1,9 @@
-#include "jobctl/views/plot.h"
+#include "jobctl/views/plots/plot.h"
 
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "jobctl/views/metrics_plot.h"
+#include "jobctl/views/plots/metrics_plot.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "jobctl/commands/jobs/describe.h"
 #include "jobctl/commands/workers/top.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 #include "re2/re2.h"
 #include "tests/support/common/valid_job.h"
 

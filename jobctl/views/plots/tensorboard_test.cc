@@ -1,4 +1,4 @@
-#include "jobctl/views/tensorboard.h"
+#include "jobctl/views/plots/tensorboard.h"
 
 #include <cstring>
 #include <map>

@@ -1,4 +1,4 @@
-#include "jobctl/views/plot.h"
+#include "jobctl/views/plots/plot.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
 // Differences of job files.
-#include "jobctl/views/spec_difference.h"
+#include "jobctl/views/jobs/spec_difference.h"
 
 #include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 #include "jobctl/commands/job_file/load_job_file.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/common/valid_job.h"
 

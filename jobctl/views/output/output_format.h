@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "jobctl/views/json_path.h"
+#include "jobctl/views/output/json_path.h"
 
 namespace hearth::jobctl {
 
