@@ -233,13 +233,13 @@ absl::Status Daemon::StartParts() {
     supervisor.trainer.arguments.insert(supervisor.trainer.arguments.end(),
                                         {"--data-root", folder});
   }
-  supervisor.gone_bound = options_.gone_bound;
-  supervisor.silence.silence = options_.trainer_silence_seconds > 0
-                                   ? absl::Seconds(options_.trainer_silence_seconds)
-                                   : absl::InfiniteDuration();
+  supervisor.child.gone_bound = options_.gone_bound;
+  supervisor.child.silence.silence = options_.trainer_silence_seconds > 0
+                                         ? absl::Seconds(options_.trainer_silence_seconds)
+                                         : absl::InfiniteDuration();
   if (gpu_ != nullptr) {
     supervisor.trainer.environment = {absl::StrCat("CUDA_VISIBLE_DEVICES=", device_.uuid())};
-    supervisor.device = gpu_.get();
+    supervisor.child.device = gpu_.get();
   }
   HEARTH_ASSIGN_OR_RETURN(supervisor_, Supervisor::Create(supervisor, clock_, *table_));
   HEARTH_RETURN_IF_ERROR(StartSampling(supervisor));

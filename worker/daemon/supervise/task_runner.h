@@ -1,6 +1,6 @@
-// The tasks of this worker, by (job, epoch): admits, starts, kills and forgets them. At most one has
-// a trainer. The reports of a task are in its WorkerTask. Knows neither the coordinator's stream nor
-// processes.
+// The tasks of this worker, by (job, epoch): admits, starts, kills and forgets them. At most one
+// has a trainer. The reports of a task are in its WorkerTask. Knows neither the coordinator's
+// stream nor processes.
 //
 //   StartTask ──▶ pending ──no other lives──▶ running ──kill, forget, newer epoch──▶ ending
 //                    │ kill                     │ exit                                │ exit
@@ -109,7 +109,7 @@ class TaskRunner {
   bool lives() const;
   // Nothing lives or waits, and every report is acknowledged.
   bool delivered() const;
-  // Of a task that has not ended; "" = there is none.
+  // The job of a task that has not ended; "" = there is none.
   std::string JobHere() const;
   // `energy_joules`: the device's counter. Leaves unhealthy_reason out.
   TaskSnapshot snapshot(double energy_joules) const;
