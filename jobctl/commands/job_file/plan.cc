@@ -31,6 +31,7 @@
 #include "jobctl/commands/job_file/plan_at_coordinator.h"
 #include "jobctl/commands/settings.h"
 #include "jobctl/views/jobs/feasibility_view.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

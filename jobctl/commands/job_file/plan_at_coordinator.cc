@@ -6,6 +6,7 @@
 #include "common/spec/feasibility/measured_plan.h"
 #include "common/spec/feasibility/plan_messages.h"
 #include "jobctl/views/output/output.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -26,6 +26,7 @@
 #include "jobctl/client/retry.h"
 #include "jobctl/report/report.h"
 #include "jobctl/views/jobs/progress.h"
+#include "jobctl/views/text/display_text.h"
 #include "jobctl/views/text/terminal.h"
 
 namespace hearth::jobctl {

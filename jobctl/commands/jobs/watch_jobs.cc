@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "jobctl/views/jobs/progress.h"
 #include "jobctl/views/output/output.h"
+#include "jobctl/views/text/display_text.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -18,6 +18,8 @@
 #include "common/spec/feasibility/memory/parameter_bytes.h"
 #include "common/spec/gpus/gpus.h"
 #include "jobctl/views/output/output.h"
+#include "jobctl/views/output/table.h"
+#include "jobctl/views/text/display_text.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

@@ -10,6 +10,7 @@
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"
 #include "jobctl/views/output/output.h"
+#include "jobctl/views/text/display_text.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -9,6 +9,7 @@
 #include "common/base/units.h"
 #include "common/spec/objective/objective_table.h"
 #include "jobctl/views/output/output.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -7,6 +7,8 @@
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
 #include "jobctl/views/output/output.h"
+#include "jobctl/views/output/table.h"
+#include "jobctl/views/text/display_text.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

@@ -13,6 +13,7 @@
 #include "common/config/config.h"
 #include "common/spec/violations/names.h"
 #include "google/protobuf/timestamp.pb.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

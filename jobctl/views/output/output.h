@@ -1,8 +1,6 @@
 // stdout is data, stderr is messages. All formatting of the commands' answers.
 #pragma once
 
-#include <cstddef>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,36 +15,6 @@
 #include "nlohmann/json_fwd.hpp"
 
 namespace hearth::jobctl {
-
-// Left-aligned columns, two spaces apart; headers have no spaces. Control characters in cells are
-// escaped, line ends too.
-class Table {
- public:
-  explicit Table(std::vector<std::string> header);
-  void Add(std::vector<std::string> row);
-  // Never cuts this column, counted from 0.
-  void Keep(size_t column) { kept_.insert(column); }
-  // Shortens the last column in the middle instead of wrapping it: for paths, which differ at
-  // their end.
-  void ShortenLast() { shorten_last_ = true; }
-  // For -o wide: cuts and shortens nothing. The last column wraps at blanks only, so a table may be
-  // wider than asked for.
-  void Whole() { whole_ = true; }
-  // Columns that it takes where any width is allowed.
-  int Width() const;
-  // At most `columns` wide, 0 = any width: a long last column wraps as WrapText does, the widest of
-  // the others are cut with an ellipsis, to no less than 8 characters.
-  std::string Render(int columns = 0) const;
-
- private:
-  std::vector<int> Widths() const;
-  std::string LastCell(const std::string& cell, int width, int indent) const;
-
-  std::vector<std::vector<std::string>> rows_;
-  std::set<size_t> kept_;
-  bool shorten_last_ = false;
-  bool whole_ = false;
-};
 
 // Protobuf's JSON mapping, indented, with zero-valued fields, newline at the end.
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
@@ -107,33 +75,9 @@ bool Ended(v1::JobState state);
 bool Rests(v1::JobState state);
 std::string StateName(v1::JobState state);     // "RUNNING"
 std::string StateName(v1::WorkerState state);  // "IDLE"
-std::string Number(double value, int digits);  // fixed point; "-" when not finite
-std::string Sparkline(const std::vector<double>& values, int width);  // U+2581..U+2588
 absl::Time TimeOf(const google::protobuf::Timestamp& timestamp);
 // Local time with seconds; "-" when unset.
 std::string TimeText(const google::protobuf::Timestamp& timestamp);
-
-// `text` with what a terminal would take for commands, or draw out of order, as \u00XX: control
-// characters (C0 but tab and, with `keep_lines`, line end; DEL; C1), marks of writing direction,
-// and bytes that are not UTF-8. JSON and YAML strings stay what they are.
-std::string EscapeControl(std::string_view text, bool keep_lines);
-
-// Columns that UTF-8 text takes on a terminal, a code point each.
-int DisplayWidth(std::string_view text);
-
-enum class LongWords { kBreak, kKeep };
-
-// `text` wrapped at blanks and line ends so that each line has at most `width` columns; lines after
-// the first are indented by `indent` blanks. A word that is longer than `width` begins a line, and
-// is broken after a slash, else where the line is full; with kKeep it gets a wider line.
-std::string WrapText(std::string_view text,
-                     int width,
-                     int indent,
-                     LongWords long_words = LongWords::kBreak);
-
-// `text` in at most `width` columns: the middle is left out, and more of the end stays than of the
-// beginning.
-std::string ShortenMiddle(std::string_view text, int width);
 
 // The width that text for people is fitted to: the terminal's; 0 (any) if stdout is no terminal.
 int FitColumns();

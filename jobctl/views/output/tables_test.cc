@@ -9,6 +9,7 @@
 #include "jobctl/commands/jobs/describe.h"
 #include "jobctl/commands/workers/top.h"
 #include "jobctl/views/output/output.h"
+#include "jobctl/views/text/display_text.h"
 #include "re2/re2.h"
 #include "tests/support/common/valid_job.h"
 

@@ -12,6 +12,7 @@
 #include "common/base/units.h"
 #include "common/spec/violations/names.h"
 #include "jobctl/views/output/output.h"
+#include "jobctl/views/text/display_text.h"
 
 namespace hearth::jobctl {
 
