@@ -18,11 +18,6 @@
 namespace hearth::worker {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::UnorderedElementsAre;
-
 class Recorder : public TrainerListener {
  public:
   void OnTrainerMessage(const TaskKey& /*key*/, v1::FromTrainer message) override {
@@ -106,7 +101,7 @@ TEST_F(TrainerChildTest, Look_TimeInWhichWeStoodStill_IsNoSilence) {
   clock_.Advance(absl::Hours(1));
   child.Look(absl::Hours(1));
   EXPECT_FALSE(child.Advance());
-  EXPECT_THAT(recorder_.exits, IsEmpty());
+  EXPECT_THAT(recorder_.exits, ::testing::IsEmpty());
   child.Kill(absl::ZeroDuration());
   ServeToTheEnd();
   EXPECT_EQ(recorder_.exits[0].hung, "");
@@ -115,7 +110,7 @@ TEST_F(TrainerChildTest, Look_TimeInWhichWeStoodStill_IsNoSilence) {
 TEST_F(TrainerChildTest, Kill_LaterOne_ShortensTheGraceAndNeverMakesItLonger) {
   TrainerChild& child = Start("trap '' TERM; echo up; while :; do sleep 1000; done");
   ServeOnce();
-  EXPECT_THAT(recorder_.said, ElementsAre("info: up"));
+  EXPECT_THAT(recorder_.said, ::testing::ElementsAre("info: up"));
   child.Kill(absl::Seconds(2));
   child.Kill(absl::Seconds(9));
   clock_.Advance(absl::Seconds(1));
@@ -130,7 +125,7 @@ TEST_F(TrainerChildTest, Kill_LaterOne_ShortensTheGraceAndNeverMakesItLonger) {
 TEST_F(TrainerChildTest, End_OutputWrittenBeforeIt_ComesFirst) {
   Start("echo one; echo two >&2; exit 3");
   ServeToTheEnd();
-  EXPECT_THAT(recorder_.said, UnorderedElementsAre("info: one", "warning: two"));
+  EXPECT_THAT(recorder_.said, ::testing::UnorderedElementsAre("info: one", "warning: two"));
   ASSERT_EQ(recorder_.exits.size(), 1U);
   EXPECT_EQ(recorder_.exits[0].wait_status, 3);
   EXPECT_EQ(recorder_.exits[0].last_words, "two");
@@ -145,7 +140,7 @@ TEST_F(TrainerChildTest, Send_TrainerThatReadsNothing_IsKilledAtTheBound) {
   child.Send(message);
   ServeToTheEnd();
   ASSERT_EQ(recorder_.exits.size(), 1U);
-  EXPECT_THAT(recorder_.exits[0].protocol_error, HasSubstr("does not read"));
+  EXPECT_THAT(recorder_.exits[0].protocol_error, ::testing::HasSubstr("does not read"));
 }
 
 }  // namespace
