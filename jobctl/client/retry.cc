@@ -8,7 +8,7 @@
 #include "common/rpc/channel.h"
 #include "common/time/clock.h"
 #include "jobctl/client/interrupt.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

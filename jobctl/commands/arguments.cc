@@ -16,7 +16,7 @@
 #include "common/io/env.h"
 #include "common/spec/violations/names.h"
 #include "hearth/v1/job.pb.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 

@@ -14,7 +14,7 @@
 #include "common/spec/model/presets.h"
 #include "jobctl/commands/access/callers.h"
 #include "jobctl/commands/command_row.h"
-#include "jobctl/views/metrics_plot.h"
+#include "jobctl/views/plots/metrics_plot.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -15,7 +15,7 @@
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/commands/settings.h"
 #include "jobctl/commands/usage.h"
-#include "jobctl/views/metrics_plot.h"
+#include "jobctl/views/plots/metrics_plot.h"
 #include "tests/support/common/valid_job.h"
 
 namespace hearth::jobctl {

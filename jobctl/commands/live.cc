@@ -7,7 +7,8 @@
 #include "jobctl/client/interrupt.h"
 #include "jobctl/commands/command_context.h"
 #include "jobctl/commands/workers/top.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/text/display_text.h"
+#include "jobctl/views/text/terminal.h"
 
 namespace hearth::jobctl {
 

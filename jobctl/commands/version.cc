@@ -9,7 +9,7 @@
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "jobctl/commands/command_row.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/table_rows.h"
+#include "jobctl/views/text/display_text.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

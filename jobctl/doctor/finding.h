@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/spec/objective/objective_table.h"
+#include "jobctl/views/text/display_text.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/spec/feasibility/prices.h"
 #include "hearth/v1/job.pb.h"
 #include "jobctl/client/history.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 

@@ -13,7 +13,8 @@
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/objective/objective_table.h"
 #include "jobctl/report/report.h"
-#include "jobctl/views/plot.h"
+#include "jobctl/views/plots/plot.h"
+#include "jobctl/views/text/display_text.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

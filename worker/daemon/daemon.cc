@@ -210,15 +210,15 @@ absl::Status Daemon::StartParts() {
   for (const std::string& measure : confinement_->InForce()) {
     identity.add_confinement(measure);
   }
-  table.device = options_.device;
+  table.tasks.device = options_.device;
   if (gpu_ != nullptr) {
     // The trainer sees one GPU only (CUDA_VISIBLE_DEVICES below), which is number 0 there.
-    table.device = "cuda:0";
+    table.tasks.device = "cuda:0";
     table.device_name = absl::StrCat("cuda:", device_.index());
     table.energy = [this] { return gpu_->EnergyJoules(); };
   }
-  table.threads = device_.threads();
-  table.advertise_host = advertise_;
+  table.tasks.threads = device_.threads();
+  table.tasks.advertise_host = advertise_;
   table_ = std::make_unique<TaskTable>(std::move(table), root_, clock_);
   disk_ = std::make_unique<DiskWorker>(
       root_, *files_, [this](v1::AgentMessage answer) { table_->Answer(std::move(answer)); });
@@ -233,13 +233,13 @@ absl::Status Daemon::StartParts() {
     supervisor.trainer.arguments.insert(supervisor.trainer.arguments.end(),
                                         {"--data-root", folder});
   }
-  supervisor.gone_bound = options_.gone_bound;
-  supervisor.silence.silence = options_.trainer_silence_seconds > 0
-                                   ? absl::Seconds(options_.trainer_silence_seconds)
-                                   : absl::InfiniteDuration();
+  supervisor.child.gone_bound = options_.gone_bound;
+  supervisor.child.silence.silence = options_.trainer_silence_seconds > 0
+                                         ? absl::Seconds(options_.trainer_silence_seconds)
+                                         : absl::InfiniteDuration();
   if (gpu_ != nullptr) {
     supervisor.trainer.environment = {absl::StrCat("CUDA_VISIBLE_DEVICES=", device_.uuid())};
-    supervisor.device = gpu_.get();
+    supervisor.child.device = gpu_.get();
   }
   HEARTH_ASSIGN_OR_RETURN(supervisor_, Supervisor::Create(supervisor, clock_, *table_));
   HEARTH_RETURN_IF_ERROR(StartSampling(supervisor));

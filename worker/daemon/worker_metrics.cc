@@ -17,7 +17,7 @@ using metrics::Series;
 using metrics::Stability;
 
 using Values = WorkerMetricValues;
-using Tasks = TaskTable::Snapshot;
+using Tasks = TaskSnapshot;
 
 // A family: its row, and what adds its series; none where there is nothing to tell.
 struct Family {

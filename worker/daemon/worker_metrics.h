@@ -10,7 +10,7 @@
 #include "common/metrics/metrics.h"
 #include "prometheus/collectable.h"
 #include "worker/daemon/device/gpu_monitor.h"
-#include "worker/daemon/supervise/task_table.h"
+#include "worker/daemon/supervise/task_runner.h"
 
 namespace hearth::worker {
 
@@ -20,7 +20,7 @@ namespace hearth::worker {
 std::vector<metrics::MetricDef> WorkerMetricDefs();
 
 struct WorkerMetricValues {
-  TaskTable::Snapshot tasks;
+  TaskSnapshot tasks;
   bool connected = false;
   int64_t connects = 0;
   int64_t failed_attempts = 0;

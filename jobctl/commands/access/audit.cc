@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "jobctl/commands/access/callers.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -11,6 +11,7 @@
 #include "jobctl/client/context_file.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/settings.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -13,6 +13,7 @@
 #include "jobctl/commands/access/callers.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -12,6 +12,8 @@
 #include "jobctl/commands/checkpoints/checkpoint_download.h"
 #include "jobctl/commands/checkpoints/checkpoint_export.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/views/output/table.h"
+#include "jobctl/views/text/display_text.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -15,6 +15,7 @@
 #include "common/spec/resolve/resolve.h"
 #include "jobctl/commands/command_context.h"
 #include "jobctl/commands/job_file/load_job_file.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

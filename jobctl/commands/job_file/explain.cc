@@ -10,6 +10,8 @@
 #include "common/spec/fields/facts.h"
 #include "common/spec/fields/rows.h"
 #include "jobctl/commands/command_row.h"
+#include "jobctl/views/output/table.h"
+#include "jobctl/views/text/display_text.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

@@ -17,7 +17,7 @@
 #include "common/spec/recipe/forward_recipe.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
-#include "jobctl/views/job_template.h"
+#include "jobctl/views/jobs/job_template.h"
 
 namespace hearth {
 

@@ -30,7 +30,8 @@
 #include "jobctl/commands/job_file/load_job_file.h"
 #include "jobctl/commands/job_file/plan_at_coordinator.h"
 #include "jobctl/commands/settings.h"
-#include "jobctl/views/feasibility_view.h"
+#include "jobctl/views/jobs/feasibility_view.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

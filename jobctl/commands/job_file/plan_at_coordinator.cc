@@ -5,7 +5,8 @@
 #include "common/base/status_macros.h"
 #include "common/spec/feasibility/measured_plan.h"
 #include "common/spec/feasibility/plan_messages.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
+#include "jobctl/views/output/table.h"
 
 namespace hearth::jobctl {
 namespace {

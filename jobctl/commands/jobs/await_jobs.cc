@@ -12,7 +12,7 @@
 #include "common/time/clock.h"
 #include "jobctl/client/interrupt.h"
 #include "jobctl/client/retry.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

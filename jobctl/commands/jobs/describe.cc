@@ -21,6 +21,8 @@
 #include "jobctl/commands/jobs/job_actions.h"
 #include "jobctl/report/cost.h"
 #include "jobctl/report/report.h"
+#include "jobctl/views/output/table.h"
+#include "jobctl/views/text/display_text.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/spec/fields/idle.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/job_file/load_job_file.h"
-#include "jobctl/views/spec_difference.h"
+#include "jobctl/views/jobs/spec_difference.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

@@ -25,8 +25,9 @@
 #include "jobctl/client/interrupt.h"
 #include "jobctl/client/retry.h"
 #include "jobctl/report/report.h"
-#include "jobctl/views/progress.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/jobs/progress.h"
+#include "jobctl/views/text/display_text.h"
+#include "jobctl/views/text/terminal.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -9,7 +9,7 @@
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/jobs/job_actions.h"
 #include "jobctl/report/cost.h"
-#include "jobctl/views/columns.h"
+#include "jobctl/views/output/columns.h"
 
 namespace hearth::jobctl {
 

@@ -10,7 +10,7 @@
 #include "common/base/status_macros.h"
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/jobs/job_labels.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -11,8 +11,8 @@
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/jobs/job_labels.h"
 #include "jobctl/commands/live.h"
-#include "jobctl/views/columns.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/output/columns.h"
+#include "jobctl/views/text/terminal.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -18,6 +18,7 @@
 #include "jobctl/commands/arguments.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/jobs/job_actions.h"
+#include "jobctl/views/text/display_text.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {

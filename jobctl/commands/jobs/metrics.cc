@@ -20,8 +20,9 @@
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/jobs/job_choice.h"
 #include "jobctl/commands/jobs/tensorboard_export.h"
-#include "jobctl/views/metrics_plot.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/output/table.h"
+#include "jobctl/views/plots/metrics_plot.h"
+#include "jobctl/views/text/terminal.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -5,7 +5,7 @@
 #include "common/base/status_macros.h"
 #include "common/time/clock.h"
 #include "jobctl/commands/arguments.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 

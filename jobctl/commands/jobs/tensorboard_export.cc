@@ -8,7 +8,7 @@
 #include "jobctl/client/interrupt.h"
 #include "jobctl/client/retry.h"
 #include "jobctl/commands/command_context.h"
-#include "jobctl/views/tensorboard.h"
+#include "jobctl/views/plots/tensorboard.h"
 
 namespace hearth::jobctl {
 namespace {

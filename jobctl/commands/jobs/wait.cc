@@ -11,8 +11,8 @@
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/jobs/await_jobs.h"
 #include "jobctl/commands/jobs/job_choice.h"
-#include "jobctl/views/output.h"
-#include "jobctl/views/progress.h"
+#include "jobctl/views/jobs/progress.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -11,7 +11,7 @@
 #include "jobctl/commands/jobs/follow.h"
 #include "jobctl/commands/jobs/job_choice.h"
 #include "jobctl/commands/jobs/watch_jobs.h"
-#include "jobctl/views/output.h"
+#include "jobctl/views/output/output.h"
 
 namespace hearth::jobctl {
 namespace {

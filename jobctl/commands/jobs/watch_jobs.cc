@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "jobctl/views/output.h"
-#include "jobctl/views/progress.h"
+#include "jobctl/views/jobs/progress.h"
+#include "jobctl/views/output/output.h"
+#include "jobctl/views/text/display_text.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "jobctl/commands/jobs/await_jobs.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/text/terminal.h"
 
 namespace hearth::jobctl {
 

@@ -13,7 +13,8 @@
 #include "common/base/units.h"
 #include "jobctl/commands/command_row.h"
 #include "jobctl/commands/live.h"
-#include "jobctl/views/terminal.h"
+#include "jobctl/views/output/table.h"
+#include "jobctl/views/text/terminal.h"
 
 namespace hearth::jobctl {
 namespace {

@@ -306,7 +306,7 @@ class SilenceTest : public SupervisorTest {
   void MakeWith(SilenceLimits limits) {
     Supervisor::Options options;
     options.trainer.program = HEARTH_FAKE_TRAINER;
-    options.silence = limits;
+    options.child.silence = limits;
     auto supervisor = Supervisor::Create(options, Clock::Real(), recorder_);
     ASSERT_TRUE(supervisor.ok());
     supervisor_ = *std::move(supervisor);
@@ -360,7 +360,7 @@ class DyingTest : public SupervisorTest {
   void SetUp() override {
     Supervisor::Options options;
     options.trainer.program = HEARTH_FAKE_TRAINER;
-    options.read_stat = [this](pid_t pid) -> absl::StatusOr<ProcessStat> {
+    options.child.read_stat = [this](pid_t pid) -> absl::StatusOr<ProcessStat> {
       absl::StatusOr<ProcessStat> stat = ReadProcessStat(pid);
       absl::MutexLock lock(&mu_);
       if (stat.ok() && exiting_) {
@@ -369,7 +369,7 @@ class DyingTest : public SupervisorTest {
       }
       return stat;
     };
-    options.device = &device_;
+    options.child.device = &device_;
     auto supervisor = Supervisor::Create(options, Clock::Real(), recorder_);
     ASSERT_TRUE(supervisor.ok());
     supervisor_ = *std::move(supervisor);

@@ -1,20 +1,17 @@
 #include "worker/daemon/supervise/task_table.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
-#include "common/log/task_scope.h"
-#include "worker/daemon/supervise/task_exit.h"
 
 namespace hearth::worker {
 
 TaskTable::TaskTable(Options options, const CheckpointRoot& root, Clock& clock)
     : options_(std::move(options)),
-      root_(root),
       clock_(clock),
-      http_address_(options_.identity.http_address()) {}
+      http_address_(options_.identity.http_address()),
+      tasks_(options_.tasks, root, clock) {}
 
 void TaskTable::SetHttpAddress(std::string address) {
   absl::MutexLock lock(&mu_);
@@ -23,7 +20,7 @@ void TaskTable::SetHttpAddress(std::string address) {
 
 void TaskTable::Attach(TrainerHost& host, DiskRequests& disk, TextHost& texts) {
   absl::MutexLock lock(&mu_);
-  host_ = &host;
+  tasks_.Attach(host);
   disk_ = &disk;
   texts_ = &texts;
 }
@@ -45,16 +42,6 @@ void TaskTable::Wake() {
   }
 }
 
-WorkerTask* TaskTable::Find(const TaskKey& key) {
-  const auto it = tasks_.find(key);
-  return it == tasks_.end() ? nullptr : &it->second;
-}
-
-bool TaskTable::Lives() const {
-  return std::any_of(tasks_.begin(), tasks_.end(),
-                     [](const auto& entry) { return entry.second.lives(); });
-}
-
 v1::AgentMessage TaskTable::BeginSession() {
   absl::MutexLock lock(&mu_);
   talk_.Begin();
@@ -67,10 +54,7 @@ v1::AgentMessage TaskTable::BeginSession() {
   hello.set_http_address(http_address_);
   hello.set_generation(talk_.generation());
   hello.set_unhealthy_reason(unhealthy_reason_);
-  for (auto& [key, task] : tasks_) {
-    task.BeginSession();
-    *hello.add_tasks() = task.Status();
-  }
+  tasks_.BeginSession(hello);
   return message;
 }
 
@@ -86,10 +70,8 @@ std::optional<v1::AgentMessage> TaskTable::NextMessage() {
   if (std::optional<v1::AgentMessage> answer = talk_.TakeAnswer()) {
     return answer;
   }
-  for (auto& [key, task] : tasks_) {
-    if (std::optional<v1::AgentMessage> message = task.NextMessage()) {
-      return message;
-    }
+  if (std::optional<v1::AgentMessage> message = tasks_.NextMessage()) {
+    return message;
   }
   // Behind all reports, so that the coordinator has them when it hears the goodbye.
   return talk_.TakeGoodbye();
@@ -101,15 +83,7 @@ v1::AgentMessage TaskTable::MakeHeartbeat() const {
   *heartbeat.mutable_device() = device_status_;
   heartbeat.set_unhealthy_reason(unhealthy_reason_);
   heartbeat.set_checkpoint_free_bytes(checkpoint_free_bytes_);
-  for (const auto& [key, task] : tasks_) {
-    if (task.lives() && !task.forgotten()) {
-      heartbeat.set_job_id(key.job_id);
-      heartbeat.set_epoch(key.epoch);
-      heartbeat.set_step(task.step());
-      heartbeat.set_phase(task.phase());
-      heartbeat.set_compute_seconds(task.compute_seconds());
-    }
-  }
+  tasks_.FillIn(heartbeat);
   return message;
 }
 
@@ -132,13 +106,13 @@ void TaskTable::Handle(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kStart:
       return HandleStart(message.start());
     case v1::CoordinatorMessage::kControl:
-      return HandleControl(message.control());
+      return tasks_.Control(message.control());
     case v1::CoordinatorMessage::kKill:
-      return HandleKill(message.kill());
+      return tasks_.Kill(message.kill());
     case v1::CoordinatorMessage::kAck:
-      return HandleAck(message.ack());
+      return tasks_.Ack(message.ack());
     case v1::CoordinatorMessage::kKvValue:
-      return HandleKvValue(message.kv_value());
+      return tasks_.TakeKeyAnswer(message.kv_value());
     case v1::CoordinatorMessage::kInspect:
       return disk_->Inspect(message.inspect());
     case v1::CoordinatorMessage::kDeleteCheckpoint:
@@ -152,7 +126,7 @@ void TaskTable::Handle(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kStopWriting:
       return HandleStopWriting(message.stop_writing());
     case v1::CoordinatorMessage::kForget:
-      return HandleForget(message.forget());
+      return tasks_.Forget(message.forget());
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       HEARTH_LOG_WARNING("message of a kind that this version does not know");
       return;
@@ -162,143 +136,36 @@ void TaskTable::Handle(const v1::CoordinatorMessage& message) {
 void TaskTable::HandleWelcome(const v1::Welcome& welcome) {
   talk_.TakeWelcome(welcome);
   for (const v1::ReportAck& ack : welcome.acks()) {
-    HandleAck(ack);
+    tasks_.Ack(ack);
   }
-}
-
-void TaskTable::HandleAck(const v1::ReportAck& ack) {
-  const TaskKey key{ack.job_id(), ack.epoch()};
-  WorkerTask* task = Find(key);
-  if (task == nullptr) {
-    return;
-  }
-  if (ack.seq() > task->reports().last_seq()) {
-    const log::TaskScope scope(key.job_id, key.epoch, task->task().rank());
-    HEARTH_LOG_WARNING("{}: ack of report {}, but the last one is {}", key.ToString(), ack.seq(),
-                       task->reports().last_seq());
-  }
-  task->Ack(ack.seq());
-  EraseIfDone(key);
 }
 
 void TaskTable::HandleStart(const v1::StartTask& start) {
-  const TaskKey key{start.task().job_id(), start.task().epoch()};
-  if (Find(key) != nullptr) {
-    return;  // said twice
-  }
-  WorkerTask& task = tasks_.try_emplace(key, start.task(), options_.limits, clock_).first->second;
-  if (const std::optional<int64_t> newest = epochs_.Newest(key.job_id);
-      newest.has_value() && key.epoch <= *newest) {
-    // Answered, not dropped: a coordinator that expects this task would wait for ever.
-    return Refuse(task, v1::EXIT_REASON_ABORTED,
-                  absl::StrCat("stale start: epoch ", *newest, " was here already"));
-  }
-  epochs_.Remember(key);
-  const absl::StatusOr<std::string> dir = root_.EpochDir(key.job_id, key.epoch);
-  if (!dir.ok()) {
-    return Refuse(task, v1::EXIT_REASON_BAD_SPEC, std::string(dir.status().message()));
-  }
-  if (stopping_) {
-    return Refuse(task, v1::EXIT_REASON_ABORTED, "the worker is stopping");
-  }
-  task.FillIn(*dir, options_.advertise_host, options_.threads, options_.device);
-  for (auto& [other_key, other] : tasks_) {
-    if (other_key == key || other.ended()) {
-      continue;
-    }
-    // An older epoch of this job, which the coordinator has given up. The new one starts when the
-    // old trainer is gone (StartPending).
-    if (other_key.job_id == key.job_id) {
-      EndLife(other, absl::ZeroDuration());
-    } else if (!other.ending()) {
-      return Refuse(task, v1::EXIT_REASON_ABORTED,
-                    absl::StrCat("the worker is busy with ", other_key.ToString()));
-    }
+  if (!tasks_.Admit(start.task(), stopping_)) {
+    return;
   }
   if (writing_ != 0) {
-    texts_->Stop(absl::StrCat("a task of ", key.job_id,
+    texts_->Stop(absl::StrCat("a task of ", start.task().job_id(),
                               " was placed on this worker, and jobs go before texts"));
   }
   StartPending();
 }
 
-void TaskTable::Refuse(WorkerTask& task, v1::ExitReason reason, const std::string& why) {
-  const log::TaskScope scope(task.task().job_id(), task.task().epoch(), task.task().rank());
-  HEARTH_LOG_WARNING("{}: not started: {}", task.key().ToString(), why);
-  task.Refuse(reason, why);
-  ++totals_.exits[reason];
-}
-
 void TaskTable::StartPending() {
   // One process at a time: it has the device to itself.
-  if (Lives() || writing_ != 0) {
-    return;
+  if (writing_ == 0) {
+    tasks_.StartPending();
   }
-  for (auto& [key, task] : tasks_) {
-    if (task.pending()) {
-      task.Run();
-      ++totals_.tasks_started;
-      host_->Start(task.task());
-      return;
-    }
-  }
-}
-
-void TaskTable::EndLife(WorkerTask& task, absl::Duration grace) {
-  if (task.pending()) {
-    Refuse(task, v1::EXIT_REASON_KILLED, "killed before it was started");
-  } else if (task.lives()) {
-    task.BeginEnd();
-    host_->Kill(task.key(), grace);
-  }
-}
-
-void TaskTable::HandleControl(const v1::ControlTask& control) {
-  const TaskKey key{control.job_id(), control.epoch()};
-  if (const WorkerTask* task = Find(key); task != nullptr && task->lives()) {
-    v1::ToTrainer message;
-    message.mutable_control()->set_bit(control.bit());
-    host_->Send(key, std::move(message));
-  }
-}
-
-void TaskTable::HandleKill(const v1::KillTask& kill) {
-  const TaskKey key{kill.job_id(), kill.epoch()};
-  WorkerTask* task = Find(key);
-  const log::TaskScope scope(key.job_id, key.epoch, task == nullptr ? -1 : task->task().rank());
-  if (task == nullptr) {
-    HEARTH_LOG_WARNING("{}: asked to kill a task that is not here: {}", key.ToString(),
-                       kill.reason());
-    return;
-  }
-  HEARTH_LOG_INFO("{}: kill, grace {} s: {}", key.ToString(), kill.grace_seconds(), kill.reason());
-  EndLife(*task, absl::Seconds(kill.grace_seconds()));
-}
-
-void TaskTable::HandleForget(const v1::ForgetTask& forget) {
-  const TaskKey key{forget.job_id(), forget.epoch()};
-  epochs_.Forget(key);
-  WorkerTask* task = Find(key);
-  if (task == nullptr) {
-    return;
-  }
-  const log::TaskScope scope(key.job_id, key.epoch, task->task().rank());
-  HEARTH_LOG_INFO("{}: forgotten by the coordinator", key.ToString());
-  EndLife(*task, absl::ZeroDuration());
-  // Nobody acknowledges its reports any more: kept, they would wait for ever.
-  task->Forget();
-  EraseIfDone(key);
 }
 
 void TaskTable::HandleWrite(const v1::WriteText& write) {
   absl::Status refused;
-  const auto task = std::find_if(tasks_.begin(), tasks_.end(),
-                                 [](const auto& entry) { return !entry.second.ended(); });
+  const std::string job_id = tasks_.JobHere();
   if (stopping_) {
     refused = absl::UnavailableError("the worker is stopping");
-  } else if (task != tasks_.end()) {
+  } else if (!job_id.empty()) {
     refused = absl::UnavailableError(
-        absl::StrCat("the worker runs ", task->first.job_id, ", and jobs go before texts"));
+        absl::StrCat("the worker runs ", job_id, ", and jobs go before texts"));
   } else if (writing_ != 0) {
     refused = absl::ResourceExhaustedError("the worker writes another text");
   }
@@ -333,29 +200,6 @@ void TaskTable::OnTextOver() {
   Wake();
 }
 
-void TaskTable::HandleKvValue(const v1::TaskKvValue& value) {
-  const TaskKey key{value.job_id(), value.epoch()};
-  WorkerTask* task = Find(key);
-  if (task == nullptr || !task->TakeKeyAnswer(value.value())) {
-    return;
-  }
-  v1::ToTrainer message;
-  *message.mutable_kv_value() = value.value();
-  host_->Send(key, std::move(message));
-}
-
-void TaskTable::EraseIfDone(const TaskKey& key) {
-  const auto it = tasks_.find(key);
-  if (it == tasks_.end() || !it->second.done()) {
-    return;
-  }
-  const ReportBuffer& reports = it->second.reports();
-  totals_.dropped_log_bytes += reports.dropped_log_bytes();
-  totals_.dropped_log_lines += reports.dropped_log_lines();
-  totals_.dropped_steps += reports.dropped_steps();
-  tasks_.erase(it);
-}
-
 void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
   DeviceReading device;
   device.name = options_.device_name;
@@ -365,14 +209,12 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
   }
   {
     absl::MutexLock lock(&mu_);
-    WorkerTask* task = Find(key);
-    if (task == nullptr) {
-      return;
-    }
     device.power_watts = device_status_.power_watts();
     device.temperature_celsius = device_status_.temperature_celsius();
     device.utilization_ratio = device_status_.utilization_ratio();
-    task->Take(std::move(message), device);
+    if (!tasks_.Take(key, std::move(message), device)) {
+      return;
+    }
   }
   Wake();
 }
@@ -380,11 +222,9 @@ void TaskTable::OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) {
 void TaskTable::OnTrainerOutput(const TaskKey& key, std::string_view level, std::string text) {
   {
     absl::MutexLock lock(&mu_);
-    WorkerTask* task = Find(key);
-    if (task == nullptr) {
+    if (!tasks_.TakeOutput(key, level, std::move(text))) {
       return;
     }
-    task->TakeOutput(level, std::move(text));
   }
   Wake();
 }
@@ -395,16 +235,9 @@ void TaskTable::OnTrainerDying(const TaskKey& key,
                                absl::Duration dying_for) {
   {
     absl::MutexLock lock(&mu_);
-    WorkerTask* task = Find(key);
-    if (task == nullptr) {
+    if (!tasks_.ReportDying(key, facts, known, dying_for)) {
       return;
     }
-    const std::optional<v1::TaskDying> dying = task->ReportDying(facts, known, dying_for);
-    if (!dying.has_value()) {
-      return;
-    }
-    const log::TaskScope scope(key.job_id, key.epoch, task->task().rank());
-    HEARTH_LOG_WARNING("{}: ending, not gone yet: {}", key.ToString(), dying->exit().message());
   }
   Wake();
 }
@@ -412,14 +245,7 @@ void TaskTable::OnTrainerDying(const TaskKey& key,
 void TaskTable::OnTrainerExit(const TaskKey& key, const ExitFacts& facts) {
   {
     absl::MutexLock lock(&mu_);
-    if (WorkerTask* task = Find(key)) {
-      const v1::TrainerExit exit = task->End(facts).exit();
-      const log::TaskScope scope(key.job_id, key.epoch, task->task().rank());
-      HEARTH_LOG_INFO("{}: {} at step {}{}{}", key.ToString(), v1::ExitReason_Name(exit.reason()),
-                      exit.step(), exit.message().empty() ? "" : ": ", exit.message());
-      ++totals_.exits[exit.reason()];
-      EraseIfDone(key);
-    }
+    tasks_.End(key, facts);
     StartPending();
   }
   Wake();
@@ -443,9 +269,7 @@ void TaskTable::Tick(const v1::DeviceStatus& status,
     device_status_ = status;
     unhealthy_reason_ = unhealthy_reason;
     checkpoint_free_bytes_ = checkpoint_free_bytes;
-    for (auto& [key, task] : tasks_) {
-      task.Tick(status.energy_joules());
-    }
+    tasks_.Tick(status.energy_joules());
     talk_.HeartbeatIsDue();
   }
   Wake();
@@ -469,17 +293,7 @@ absl::Duration TaskTable::StopAll() {
   {
     absl::MutexLock lock(&mu_);
     StopText();
-    for (auto& [key, task] : tasks_) {
-      const absl::Duration grace = StopGrace(task.task().spec());
-      if (task.lives()) {
-        v1::ToTrainer message;
-        // Asked first: within the grace it can write a checkpoint.
-        message.mutable_control()->set_bit(v1::CONTROL_BIT_STOP);
-        host_->Send(key, std::move(message));
-        longest = std::max(longest, grace);
-      }
-      EndLife(task, grace);
-    }
+    longest = tasks_.StopAll();
   }
   Wake();
   return longest;
@@ -495,30 +309,23 @@ void TaskTable::StopText() {
 void TaskTable::KillAllNow() {
   absl::MutexLock lock(&mu_);
   StopText();
-  for (auto& [key, task] : tasks_) {
-    EndLife(task, absl::ZeroDuration());
-  }
+  tasks_.KillAll();
 }
 
 bool TaskTable::AwaitNoTask(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
   const auto none = [this] {
     mu_.AssertHeld();
-    return !Lives() && writing_ == 0;
+    return !tasks_.lives() && writing_ == 0;
   };
   return clock_.AwaitWithTimeout(mu_, absl::Condition(&none), timeout);
-}
-
-bool TaskTable::AllDelivered() const {
-  return std::all_of(tasks_.begin(), tasks_.end(),
-                     [](const auto& entry) { return entry.second.delivered(); });
 }
 
 bool TaskTable::AwaitDelivered(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
   const auto delivered = [this] {
     mu_.AssertHeld();
-    return AllDelivered();
+    return tasks_.delivered();
   };
   return clock_.AwaitWithTimeout(mu_, absl::Condition(&delivered), timeout);
 }
@@ -536,25 +343,10 @@ bool TaskTable::goodbye_sent() const {
   return talk_.goodbye_sent();
 }
 
-TaskTable::Snapshot TaskTable::snapshot() const {
+TaskSnapshot TaskTable::snapshot() const {
   absl::MutexLock lock(&mu_);
-  Snapshot out = totals_;
+  TaskSnapshot out = tasks_.snapshot(device_status_.energy_joules());
   out.unhealthy_reason = unhealthy_reason_;
-  for (const auto& [key, task] : tasks_) {
-    out.buffer_bytes += task.reports().bytes();
-    out.dropped_log_bytes += task.reports().dropped_log_bytes();
-    out.dropped_log_lines += task.reports().dropped_log_lines();
-    out.dropped_steps += task.reports().dropped_steps();
-    if (task.lives() && !task.forgotten()) {
-      out.running = true;
-      out.job_id = key.job_id;
-      out.epoch = key.epoch;
-      out.step = task.step();
-      out.compute_seconds = task.compute_seconds();
-      out.last_step = task.last_step();
-      out.energy_joules = task.EnergyTotal(device_status_.energy_joules());
-    }
-  }
   return out;
 }
 

@@ -1,23 +1,13 @@
-// Which tasks this worker runs, by (job, epoch): admits, starts, kills and forgets them, and hands
-// messages between the coordinator's stream and the trainers. The reports of a task are in its
-// WorkerTask, the state of the conversation with the coordinator is in Conversation. Knows neither
-// sockets nor processes.
+// Hands messages between the coordinator's stream and the trainers, and decides who has the device:
+// a task or the text that a checkpoint's model writes. The tasks are in TaskRunner, the state of
+// the conversation with the coordinator is in Conversation. Knows neither sockets nor processes.
 //
-//   StartTask ──▶ pending ──no other lives──▶ running ──kill, forget, newer epoch──▶ ending
-//                    │ kill                     │ exit                                │ exit
-//                    └──────────▶ ended ◀───────┴─────────────────────────────────────┘
-//                                   └── all reports acknowledged, or forgotten ──▶ (gone)
-//
-// Rules. Epochs of a job only grow, until the coordinator says to forget the newest: a StartTask of
-// an older one is refused (its only report is an exit); anything else for a task that is not here
-// is dropped. A StartTask of a newer epoch kills the older one first. Losing the stream affects no
-// task. A forgotten task reports nothing more. A task that is to start ends the text that a
-// checkpoint's model writes here, and waits until the device is free; no text begins beside a task.
+// Losing the stream affects no task. A task that is to start ends the text, and waits until the
+// device is free; no text begins beside a task.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,12 +19,10 @@
 #include "common/time/clock.h"
 #include "hearth/v1/agent.pb.h"
 #include "worker/daemon/agent/conversation.h"
-#include "worker/daemon/agent/report_buffer.h"
 #include "worker/daemon/disk/checkpoint_root.h"
-#include "worker/daemon/supervise/epoch_memory.h"
+#include "worker/daemon/supervise/task_runner.h"
 #include "worker/daemon/supervise/text_host.h"
 #include "worker/daemon/supervise/trainer_host.h"
-#include "worker/daemon/supervise/worker_task.h"
 
 namespace hearth::worker {
 
@@ -54,36 +42,12 @@ class TaskTable : public TrainerListener, public TextListener {
   struct Options {
     // Sent with every Hello; tasks, generation and unhealthy_reason are filled in.
     v1::Hello identity;
-    // The trainer's --device: cpu | cuda:0 (the one GPU that it can see).
-    std::string device = "cpu";
+    TaskRunner::Options tasks;
     // The device's name for people, for RunInfo; "" = as the trainer says.
     std::string device_name;
     // The device's energy counter in joules, absent when there is none; null = no counter. Called
     // without a lock held.
     std::function<std::optional<double>()> energy;
-    int threads = 1;
-    std::string advertise_host = "127.0.0.1";
-    ReportLimits limits;
-  };
-
-  // What the metrics show.
-  struct Snapshot {
-    bool running = false;
-    std::string job_id;  // of the running task, else ""
-    int64_t epoch = 0;
-    int64_t step = 0;
-    // The running task's last StepReport; only rank 0 sends them.
-    std::optional<v1::StepReport> last_step;
-    double compute_seconds = 0;  // as in Progress; 0 = not known
-    // What the device has used since the running task's first heartbeat.
-    double energy_joules = 0.0;
-    int64_t buffer_bytes = 0;
-    int64_t dropped_log_bytes = 0;  // since the daemon started, as all below
-    int64_t dropped_log_lines = 0;
-    int64_t dropped_steps = 0;
-    int64_t tasks_started = 0;
-    std::map<v1::ExitReason, int64_t> exits;
-    std::string unhealthy_reason;
   };
 
   // `root` and `clock` outlive the object.
@@ -137,7 +101,7 @@ class TaskTable : public TrainerListener, public TextListener {
   void SayGoodbye(std::string reason);
   bool goodbye_sent() const;
 
-  Snapshot snapshot() const;
+  TaskSnapshot snapshot() const;
 
   void OnTrainerMessage(const TaskKey& key, v1::FromTrainer message) override;
   void OnTrainerOutput(const TaskKey& key, std::string_view level, std::string text) override;
@@ -150,52 +114,33 @@ class TaskTable : public TrainerListener, public TextListener {
   void OnTextOver() override;
 
  private:
-  using Tasks = std::map<TaskKey, WorkerTask>;
-
   void Wake();
-  WorkerTask* Find(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool Lives() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool AllDelivered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Handle(const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleStart(const v1::StartTask& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The task ends without ever having run.
-  void Refuse(WorkerTask& task, v1::ExitReason reason, const std::string& why)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void HandleControl(const v1::ControlTask& control) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void HandleKill(const v1::KillTask& kill) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void HandleKvValue(const v1::TaskKvValue& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void HandleForget(const v1::ForgetTask& forget) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void HandleAck(const v1::ReportAck& ack) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleWrite(const v1::WriteText& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker is stopping.
   void StopText() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleStopWriting(const v1::StopWriting& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleWelcome(const v1::Welcome& welcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndLife(WorkerTask& task, absl::Duration grace) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Starts a task that waits, if no text holds the device.
   void StartPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EraseIfDone(const TaskKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::AgentMessage MakeHeartbeat() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
-  const CheckpointRoot& root_;
   Clock& clock_;
 
   mutable absl::Mutex mu_;
   std::string http_address_ ABSL_GUARDED_BY(mu_);
-  TrainerHost* host_ ABSL_GUARDED_BY(mu_) = nullptr;
   DiskRequests* disk_ ABSL_GUARDED_BY(mu_) = nullptr;
   TextHost* texts_ ABSL_GUARDED_BY(mu_) = nullptr;
   int64_t writing_ ABSL_GUARDED_BY(mu_) = 0;  // id of the text that holds the device; 0: none
   std::function<void()> wake_ ABSL_GUARDED_BY(mu_);
   Conversation talk_ ABSL_GUARDED_BY(mu_);
-  Tasks tasks_ ABSL_GUARDED_BY(mu_);
-  EpochMemory epochs_ ABSL_GUARDED_BY(mu_);
+  TaskRunner tasks_ ABSL_GUARDED_BY(mu_);
   v1::DeviceStatus device_status_ ABSL_GUARDED_BY(mu_);
   int64_t checkpoint_free_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // Sums over tasks that are gone; the living ones' are added in snapshot().
-  Snapshot totals_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hearth::worker

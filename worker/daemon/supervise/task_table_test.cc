@@ -13,6 +13,7 @@
 #include "tests/support/common/fake_clock.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/daemon/fake_text_host.h"
+#include "tests/support/daemon/fake_trainer_host.h"
 
 namespace hearth::worker {
 namespace {
@@ -22,24 +23,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-class FakeHost : public TrainerHost {
- public:
-  void Start(v1::Task task) override {
-    calls.push_back(absl::StrCat("start ", task.job_id(), " ", task.epoch()));
-    tasks.push_back(std::move(task));
-  }
-  void Send(const TaskKey& key, v1::ToTrainer message) override {
-    calls.push_back(absl::StrCat("send ", key.ToString(), " ", message.ShortDebugString()));
-  }
-  void Kill(const TaskKey& key, absl::Duration grace) override {
-    calls.push_back(absl::StrCat("kill ", key.ToString(), " ", absl::FormatDuration(grace)));
-  }
-  std::vector<std::string> TakeCalls() { return std::exchange(calls, {}); }
-
-  std::vector<std::string> calls;
-  std::vector<v1::Task> tasks;
-};
 
 class FakeDisk : public DiskRequests {
  public:
@@ -59,8 +42,8 @@ class TaskTableTest : public ::testing::Test {
     root_ = std::make_unique<CheckpointRoot>(*CheckpointRoot::Open(dir_.string()));
     TaskTable::Options options;
     options.identity.set_worker_id("w");
-    options.advertise_host = "10.0.0.1";
-    options.threads = 3;
+    options.tasks.advertise_host = "10.0.0.1";
+    options.tasks.threads = 3;
     table_ = std::make_unique<TaskTable>(options, *root_, clock_);
     table_->Attach(host_, disk_, texts_);
   }
@@ -155,7 +138,7 @@ class TaskTableTest : public ::testing::Test {
   FakeClock clock_;
   const TempDir temp_;
   const fs::path dir_ = temp_.path();
-  FakeHost host_;
+  FakeTrainerHost host_;
   FakeTextHost texts_;
   FakeDisk disk_;
   std::unique_ptr<CheckpointRoot> root_;
@@ -545,7 +528,7 @@ TEST_F(TaskTableTest, StopAll_RunningTask_StopBitThenTermWithTheSpecsGrace) {
 TEST_F(TaskTableTest, Snapshot_JobSeries_EndWithTheTask) {
   SayStart("job", 1);
   Step("job", 1, 3);
-  TaskTable::Snapshot snapshot = table_->snapshot();
+  TaskSnapshot snapshot = table_->snapshot();
   EXPECT_TRUE(snapshot.running);
   EXPECT_EQ(snapshot.job_id, "job");
   EXPECT_EQ(snapshot.step, 3);

@@ -1,5 +1,5 @@
 // One task of this worker: its state, what its trainer said, and the reports that the coordinator
-// has not acknowledged. Decides nothing: the TaskTable decides which task runs and when one is
+// has not acknowledged. Decides nothing: the TaskRunner decides which task runs and when one is
 // killed.
 #pragma once
 
