@@ -43,7 +43,8 @@ def measure(jobctl, row, workers, steps, data):
 def measure_peer(peer, count):
     """What the peer prints of itself, run as torchrun runs it; None, and why, when it fails."""
     command = [sys.executable, peer] if count == 1 else [shutil.which("torchrun") or "torchrun", "--standalone", "--nproc-per-node", str(count), peer]
-    done = subprocess.run([*command, "--steps", "10", "--warmup", "5"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    # As long as torch_peer.sh times this model: 2 s of warm-up and more, 60 steps.
+    done = subprocess.run([*command, "--steps", "60", "--warmup", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
         print(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr[-2000:]}", file=sys.stderr)

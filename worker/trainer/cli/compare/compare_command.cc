@@ -1,5 +1,5 @@
-// `compare`: one job, once in each recipe, one after another, each in a process of its own, so that
-// memory and CUDA's state are the run's alone.
+// `compare`: one job in each recipe, setting and seed, one run after another, each in a process of
+// its own, so that memory and CUDA's state are the run's alone.
 #include <sys/wait.h>
 #include <unistd.h>
 
