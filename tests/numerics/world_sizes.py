@@ -17,7 +17,7 @@ import sys
 import time
 
 
-LEVELS = ("off", "optimizer", "gradients")
+LEVELS = ("off", "optimizer", "gradients", "weights")
 
 
 class Jobctl:

@@ -229,7 +229,9 @@ constexpr Family kFamilies[] = {
      }},
     {{"hearth_weight_quantizations_total", MetricType::kCounter,
       "Weight tensors quantised since the trainer started: one per tensor and step, whatever the "
-      "number of micro-batches (rank 0 alone)",
+      "number of micro-batches; with parallel.shard weights, each time that one is gathered (rank "
+      "0 "
+      "alone)",
       "job_id", Stability::kBeta},
      OfStep<&v1::StepReport::weight_quantizations>},
     {{"hearth_gpu_info", MetricType::kGauge, "Facts about the GPU to join on; always 1",

@@ -20,6 +20,7 @@
 #include "common/spec/plan/offload.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/plan/shard_levels.h"
+#include "common/spec/plan/weight_units.h"
 #include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -497,7 +498,12 @@ TEST(FeasibilityTest, FormatsOnTheWay_CountTheBytesOfPartsAndOfWhatIsHandedRound
       const StepWork work = WorkOf((*inputs)->options, MatrixFormat::kBf16);
       EXPECT_DOUBLE_EQ(work.gradient_bytes, elements * format.PartBytes());
       const double sums = shard.optimizer ? 2 : format.SumBytes();  // else the BF16 weights
-      EXPECT_DOUBLE_EQ(work.handed_round_bytes, elements * sums);
+      EXPECT_DOUBLE_EQ(work.handed_round_bytes, shard.weights ? 0 : elements * sums);
+      // Forward gathers all of them, backward all layers but the last two, which are still there.
+      const GatheredElements gathered = GatheredInPass(PlanWeightUnits((*inputs)->options));
+      EXPECT_DOUBLE_EQ(work.forward_weight_bytes, 2 * static_cast<double>(gathered.forward));
+      EXPECT_DOUBLE_EQ(work.backward_weight_bytes, 2 * static_cast<double>(gathered.backward));
+      EXPECT_EQ(gathered.forward >= static_cast<int64_t>(elements), shard.weights);
       const Feasibility f = Assess(job, "RTX 4090", query);
       EXPECT_LT(f.time.exchange_seconds, before) << format.name;
       before = f.time.exchange_seconds;

@@ -41,8 +41,8 @@ absl::StatusOr<FamilyModel> Measure(const v1::JobSpec& job_spec, int gpus) {
   Variation smallest = plans.AsIs();
   smallest.recompute = std::string(RecomputeNames().back());
   smallest.kept.gradients = SmallestGradients();
-  smallest.shard = plans.ShardLevels().back();
   smallest.micro_batch = plans.candidates().empty() ? 1 : plans.candidates().back();
+  HEARTH_ASSIGN_OR_RETURN(smallest.shard, plans.SmallestLevel(smallest));
   HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans.Get(smallest));
   const ModelShape& shape = plan->job->options.shape;
   return FamilyModel{.layers = shape.layers,

@@ -122,15 +122,16 @@ class Chooser {
       Variation least = base;
       least.recompute = Str(RecomputeNames().back());
       least.micro_batch = plans_.candidates().empty() ? 1 : plans_.candidates().back();
-      least.shard = plans_.ShardLevels().back();
-      const absl::StatusOr<const VariedPlan*> plan = plans_.Get(least);
-      if (!plan.ok()) {
+      const absl::StatusOr<ShardLevel> level = plans_.SmallestLevel(least);
+      if (!level.ok()) {
         if (choice == choice_.as_is.kept) {
-          return plan.status();
+          return level.status();
         }
         continue;  // the rules refuse it
       }
-      const int64_t bytes = (*plan)->plan.arena_bytes();
+      least.shard = *level;
+      HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans_.Get(least));
+      const int64_t bytes = plan->plan.arena_bytes();
       if (!least_.has_value() || bytes < least_bytes_) {
         least_ = least;
         least_bytes_ = bytes;

@@ -7,6 +7,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/spec/model/dtype_alias.h"
+#include "common/spec/plan/weight_units.h"
 
 namespace hearth::spec {
 namespace {
@@ -102,11 +103,16 @@ std::vector<Buffer> LargestOf(const TrainingPlanOptions& options,
 std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const std::vector<int64_t>& offsets,
                                             const StepTimeline& time,
-                                            int64_t bucket_elements) {
+                                            int64_t bucket_elements,
+                                            const std::vector<int>& unit_of_block) {
   HEARTH_CHECK(offsets.size() == table.size() + 1, "offsets are of another table");
+  const auto unit = [&unit_of_block](const Parameter& parameter) {
+    return unit_of_block.empty() ? 0 : unit_of_block[static_cast<size_t>(parameter.block)];
+  };
   std::vector<GradientBucket> buckets;
   for (const GradientGroup& group : GradientGroups(table, offsets)) {
     GradientBucket open = {group.end, group.end, 0, group.format, time.Update()};
+    int open_unit = 0;
     // From the table's end: backward makes the last layers' gradients first.
     for (size_t i = table.size(); i-- > 0;) {
       if (table[i].gradient != group.format) {
@@ -115,12 +121,14 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
       const int32_t ready = time.Backward(table[i].block);
       // Tensors that are ready at the same moment stay in one bucket. The embedding's are ready
       // last of all and get a bucket of their own, so that nothing else waits for them.
-      const bool full = open.elements() >= bucket_elements || ready == time.EmbeddingBackward();
+      const bool full = open.elements() >= bucket_elements || ready == time.EmbeddingBackward() ||
+                        unit(table[i]) != open_unit;
       if (bucket_elements > 0 && full && open.elements() > 0 && ready != open.ready) {
         buckets.push_back(open);
         open.end = open.begin;
         open.begins = time.Update();
       }
+      open_unit = unit(table[i]);
       open.begin = offsets[i];
       open.ready = ready;
       // An embedding that is the output projection too gets the head's part first.
@@ -202,9 +210,10 @@ std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options) {
       options.bucket_bytes > 0
           ? std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce->part, 1))
           : static_cast<int64_t>(options.divide_gradients);
-  std::vector<GradientBucket> buckets =
-      GradientBuckets(*options.table, TensorOffsets(*options.table, options.shards),
-                      TimelineOf(options.shape), elements);
+  std::vector<GradientBucket> buckets = GradientBuckets(
+      *options.table, TensorOffsets(*options.table, options.shards), TimelineOf(options.shape),
+      elements,
+      options.divide_weights ? UnitOfBlocks(options.shape, *options.table) : std::vector<int>());
   if (options.divide_gradients) {
     AssignSlots(buckets);
   }

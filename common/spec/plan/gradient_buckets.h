@@ -35,11 +35,13 @@ struct GradientBucket {
 // Gaps included they cover the buffers without overlap. A bucket is closed when it holds at least
 // `bucket_elements`, and before the embeddings, which are ready last; `bucket_elements` 0: one
 // bucket for each group. `offsets` as TensorOffsets gives them for as many shards; with sharding
-// every bucket is a multiple of shards * kTensorAlignElements.
+// every bucket is a multiple of shards * kTensorAlignElements. `unit_of_block`: a bucket is closed
+// also where the next tensor is of another unit (UnitOfBlocks); empty: it may span them.
 std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const std::vector<int64_t>& offsets,
                                             const StepTimeline& time,
-                                            int64_t bucket_elements);
+                                            int64_t bucket_elements,
+                                            const std::vector<int>& unit_of_block = {});
 
 // Gives each bucket a slot. One that is free when the bucket begins is taken again only if another
 // is free beside it, so that the reduction of the bucket that had it may still be under way.
@@ -55,7 +57,7 @@ struct GradientSlot {
 std::vector<GradientSlot> SlotsOf(const std::vector<GradientBucket>& buckets);
 
 // The buckets of a run, for the shards and bucket size of its options; with slots if it divides
-// gradients.
+// gradients, each in one unit if it divides weights.
 std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options);
 
 // Part of one tensor that this rank owns. Without sharding: one piece a tensor, the whole of it.

@@ -126,6 +126,7 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   options.world_size = world_size;
   options.shards = ShardsOf(shard, world_size);
   options.divide_gradients = RowOf(shard).gradients && options.shards > 1;
+  options.divide_weights = RowOf(shard).weights && training && options.shards > 1;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
   options.offload = HostClassesOf(job_spec.offload());
   // Gradients travel in the format they are kept in unless the job says otherwise.

@@ -18,6 +18,12 @@ constexpr ShardRow kRows[] = {
      .divides = "masters, optimizer state and gradients are divided",
      .optimizer = true,
      .gradients = true},
+    {.level = ShardLevel::kWeights,
+     .name = "weights",
+     .divides = "masters, optimizer state, gradients and weights are divided",
+     .optimizer = true,
+     .gradients = true,
+     .weights = true},
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ enum class ShardLevel : uint8_t {
   kOff,
   kOptimizer,  // masters and optimizer state (ZeRO-1)
   kGradients,  // and the gradients (ZeRO-2)
+  kWeights,    // and the weights (ZeRO-3)
 };
 
 struct ShardRow {
@@ -26,6 +27,9 @@ struct ShardRow {
   // A rank keeps the sums of its part of the gradients alone. Each micro-batch makes its gradients
   // in buffers that buckets use in turn, and the ranks sum them bucket by bucket.
   bool gradients = false;
+  // A rank keeps its part of the weights alone. Each pass brings those of a layer together before
+  // it reads them (plan/weight_units.h).
+  bool weights = false;
 };
 
 // In the order of the levels. Rows live for ever.

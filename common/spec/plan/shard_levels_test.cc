@@ -23,6 +23,7 @@ TEST(ShardLevels, EachRow_IsThatOfItsLevel_AndDividesWhatTheOneBeforeDoes) {
     if (before != nullptr) {
       EXPECT_GE(row.optimizer, before->optimizer) << row.name;
       EXPECT_GE(row.gradients, before->gradients) << row.name;
+      EXPECT_GE(row.weights, before->weights) << row.name;
     }
     before = &row;
   }
@@ -33,8 +34,8 @@ TEST(ShardLevels, Allowed_AreTheOneThatTheJobNames_OrAll_PlainestFirst) {
     EXPECT_THAT(Allowed(std::string(row.name).c_str(), 2), ElementsAre(row.level));
     EXPECT_THAT(Allowed(std::string(row.name).c_str(), 1), ElementsAre(ShardLevel::kOff));
   }
-  EXPECT_THAT(Allowed("auto", 2),
-              ElementsAre(ShardLevel::kOff, ShardLevel::kOptimizer, ShardLevel::kGradients));
+  EXPECT_THAT(Allowed("auto", 2), ElementsAre(ShardLevel::kOff, ShardLevel::kOptimizer,
+                                              ShardLevel::kGradients, ShardLevel::kWeights));
   EXPECT_EQ(AllowedShardLevels(v1::ParallelSpec(), 2), Allowed("auto", 2));
 }
 

@@ -133,8 +133,9 @@ struct QuantBuffers {
 
 // Parameter-shaped.
 struct StoreBuffers {
-  BufferId parameters;
-  std::vector<BufferId> masters;  // of each of PlaceMasters
+  BufferId parameters;                 // divided: this rank's part of each bucket
+  std::vector<BufferId> weight_slots;  // of divided weights: WeightUnits::slots
+  std::vector<BufferId> masters;       // of each of PlaceMasters
   // One for each of GradientGroups: with divided gradients this rank's part of it.
   std::vector<BufferId> gradients;
   std::vector<BufferId> gradient_slots;  // of each of SlotsOf

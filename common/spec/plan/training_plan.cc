@@ -17,6 +17,7 @@
 #include "common/spec/plan/op_scratch.h"
 #include "common/spec/plan/plan_builder.h"
 #include "common/spec/plan/plan_report.h"
+#include "common/spec/plan/weight_units.h"
 #include "common/spec/violations/text.h"
 
 namespace hearth::spec {
@@ -61,10 +62,15 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   const ParameterFormats& formats = o.recipe->parameters;
   const Lifetime life = {0, scope.time.Update()};
   StoreBuffers& ids = out.ids().store;
-  ids.parameters =
-      out.Floats("parameters", BufferClass::kParameters, formats.storage, {elements}, life);
+  ids.parameters = out.Floats("parameters", BufferClass::kParameters, formats.storage,
+                              {o.divide_weights ? elements / o.shards : elements}, life);
   if (!o.training) {
     return;
+  }
+  for (const WeightSlot& slot : PlanWeightUnits(o).slots) {
+    ids.weight_slots.push_back(out.Floats(absl::StrCat("parameters.slot.", ids.weight_slots.size()),
+                                          BufferClass::kParameters, formats.storage,
+                                          {slot.elements}, {slot.begins, slot.ends}));
   }
   FormatNames names;
   for (const MasterBuffer& buffer : LargestMasters(o)) {
@@ -178,9 +184,11 @@ void AddQuantised(const BlockScope& scope, PlanBuilder& out) {
       ids.counted_on_host = out.Pinned("staging.counts", ids.counts_layout.bytes, end);
     }
   }
+  const WeightUnits units = PlanWeightUnits(o);
   const auto form = [&](const char* name, bool transposed) {
     return out.Bytes(name, BufferClass::kParameters,
-                     QuantisedOffsets(*o.table, weights, o.precision, transposed).back(), life);
+                     QuantisedUnitOffsets(*o.table, weights, o.precision, units, transposed).back(),
+                     life);
   };
   ids.weight_rows = form("quant.weight_rows", false);
   ids.weight_columns = form("quant.weight_columns", true);
@@ -503,6 +511,9 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   }
   if (options.divide_gradients && options.shards == 1) {
     return absl::InvalidArgumentError("divided gradients need a divided optimizer");
+  }
+  if (options.divide_weights && !(options.divide_gradients && options.training)) {
+    return absl::InvalidArgumentError("divided weights need divided gradients");
   }
   const BlockScope scope(options);
   PlanBuilder builder(options.wide_bytes);

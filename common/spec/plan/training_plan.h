@@ -104,6 +104,8 @@ struct TrainingPlanOptions {
   int shards = 1;
   // A rank keeps only the sums of its part of the gradients. Only with several shards.
   bool divide_gradients = false;
+  // A rank keeps only its part of the weights (plan/weight_units.h). Only with divided gradients.
+  bool divide_weights = false;
   // Size of a gradient bucket in the format of `reduce`'s parts; 0 = all gradients are one, or with
   // divided ones each block's.
   int64_t bucket_bytes = 0;

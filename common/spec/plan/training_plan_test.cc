@@ -10,6 +10,7 @@
 #include "common/spec/plan/offload.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/plan/plan_inputs.h"
+#include "common/spec/plan/weight_units.h"
 #include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 
@@ -19,6 +20,7 @@ namespace {
 constexpr ShardLevel kOff = ShardLevel::kOff;
 constexpr ShardLevel kOptimizer = ShardLevel::kOptimizer;
 constexpr ShardLevel kGradients = ShardLevel::kGradients;
+constexpr ShardLevel kWeights = ShardLevel::kWeights;
 
 class TrainingPlanTest : public testing::Test {
  protected:
@@ -152,6 +154,26 @@ TEST_F(TrainingPlanTest, PlanTraining_DividedGradients_TakeTheirPartAndAFewSlots
   options_.bucket_bytes = int64_t{1} << 30;
   EXPECT_EQ(PlanBuckets(options_).size(), 2U) << "the embedding is apart";
   options_.shards = 1;
+  EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(TrainingPlanTest, PlanTraining_DividedWeights_TakeTheirPartAndASlotForEachNeighbour) {
+  options_.world_size = options_.shards = 4;
+  options_.divide_gradients = options_.divide_weights = true;
+  const TrainingPlan plan = *PlanTraining(options_);
+  EXPECT_EQ((*plan.Find("parameters"))->bytes, TensorOffsets(table_, 4).back());
+  const WeightUnits units = PlanWeightUnits(options_);
+  ASSERT_EQ(units.slots.size(), 3U);
+  int64_t bytes = (*plan.Find("parameters"))->bytes;
+  for (size_t s = 0; s < units.slots.size(); ++s) {
+    const PlannedBuffer& slot = **plan.Find("parameters.slot." + std::to_string(s));
+    EXPECT_EQ(slot.bytes, 4 * units.slots[s].elements);
+    EXPECT_EQ(slot.first_use, units.slots[s].begins);
+    EXPECT_EQ(slot.last_use, units.slots[s].ends);
+    bytes += slot.bytes;
+  }
+  EXPECT_EQ(plan.ClassBytes(BufferClass::kParameters), bytes);
+  options_.divide_gradients = false;
   EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -334,10 +356,12 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
     EXPECT_EQ(state_mib(kOff), row.whole_mib) << row.preset << " " << row.recipe;
     EXPECT_EQ(state_mib(kOptimizer), row.sharded_mib) << row.preset << " " << row.recipe;
     EXPECT_EQ(state_mib(kGradients), row.sharded_mib) << row.preset << " " << row.recipe;
+    EXPECT_EQ(state_mib(kWeights), row.sharded_mib) << row.preset << " " << row.recipe;
     const auto bytes = [&job](ShardLevel shard, int64_t micro_batch = 4) {
       const auto inputs = MakePlanInputs(job, micro_batch, 1, true, 4, shard);
       return PlanTraining((*inputs)->options)->arena_bytes();
     };
+    EXPECT_LT(bytes(kWeights), bytes(kGradients));
     EXPECT_LT(bytes(kGradients), bytes(kOptimizer));
     EXPECT_LT(bytes(kOptimizer), bytes(kOff));
     EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOff), 4), kOff) << "fits whole";
@@ -345,7 +369,9 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
     EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOptimizer), 4), kOptimizer);
     EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kOptimizer) - 1, 4), kGradients);
     EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kGradients), 4), kGradients);
-    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kGradients) - 1, 4), kOff) << "fits in no way";
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kGradients) - 1, 4), kWeights);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kWeights), 4), kWeights);
+    EXPECT_EQ(*ResolveShardLevel(job, 4, 1, bytes(kWeights) - 1, 4), kOff) << "fits in no way";
     EXPECT_EQ(*ResolveShardLevel(job, 1, 1, 1000, 4), kOff);
     EXPECT_EQ(*DescribeSharding(job, 1, 1, 4, kOff), "");
     ExpectLevels(job, bytes(kOptimizer));

@@ -196,7 +196,7 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
   ExpectOnly("optimizer.groups.biases", "did you mean bias?", [](v1::JobSpec& job) {
     (*job.mutable_optimizer()->mutable_groups())["biases"].set_lr_scale(1);
   });
-  ExpectOnly("parallel.shard", "one of auto, off, optimizer, gradients",
+  ExpectOnly("parallel.shard", "one of auto, off, optimizer, gradients, weights",
              [](v1::JobSpec& job) { job.mutable_parallel()->set_shard("maybe"); });
 }
 

@@ -16,6 +16,7 @@ using spec::Slot;
 Model::Model(const ModelContext& context, const ObjectiveDef& objective)
     : context_(context),
       time_(spec::TimelineOf(context.shape())),
+      walk_(context.parameters->units()),
       objective_(objective),
       embedding_dropout_(ResidualDropout(context, time_.Embedding())) {
   const Arena& arena = *context_.arena;
@@ -173,8 +174,16 @@ size_t Model::HiddenWorkspaceBytes(const kernels::Exec& exec) const {
   return bytes;
 }
 
-absl::Status Model::Before(const kernels::Exec& exec, const Pass& pass, int32_t moment) {
-  return pass.hook == nullptr ? absl::OkStatus() : pass.hook->BeforeForward(exec, moment);
+absl::Status Model::Before(const kernels::Exec& exec, const Pass& pass, int block) {
+  if (pass.hook != nullptr) {
+    HEARTH_RETURN_IF_ERROR(pass.hook->BeforeForward(exec, time_.Forward(block)));
+  }
+  return Enter(exec, pass, block, true);
+}
+
+absl::Status Model::Enter(const kernels::Exec& exec, const Pass& pass, int block, bool forward) {
+  HEARTH_ASSIGN_OR_RETURN(const int arrived, walk_.Enter(exec, block));
+  return arrived < 0 ? absl::OkStatus() : context_.quant->Arrived(exec, pass, arrived, forward);
 }
 
 absl::Status Model::BeforeBackward(const kernels::Exec& exec,
@@ -209,7 +218,7 @@ absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
   Stream stream = {embedding_forward_.out, TensorView()};
   for (const Layer& layer : layers_) {
     for (size_t b = 0; b < layer.blocks.size(); ++b) {
-      HEARTH_RETURN_IF_ERROR(Before(exec, pass, time_.Forward(layer.number(b))));
+      HEARTH_RETURN_IF_ERROR(Before(exec, pass, layer.number(b)));
       HEARTH_RETURN_IF_ERROR(layer.blocks[b]->Forward(exec, pass, stream));
     }
   }
@@ -227,6 +236,7 @@ absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
     HEARTH_RETURN_IF_ERROR(BackwardLayer(
         exec, pass, layers_[l], l == 0 ? nullptr : layers_[l - 1].blocks.back()->OutputGradient()));
   }
+  HEARTH_RETURN_IF_ERROR(walk_.End(exec));
   HEARTH_RETURN_IF_ERROR(BeforeBackward(exec, pass, time_.EmbeddingBackward()));
   HEARTH_RETURN_IF_ERROR(BackwardEmbedding(exec, pass));
   return AfterBackward(exec, pass, time_.EmbeddingBackward());
@@ -236,6 +246,7 @@ absl::Status Model::BackwardLayer(const kernels::Exec& exec,
                                   const Pass& pass,
                                   const Layer& layer,
                                   const Operand* before) {
+  HEARTH_RETURN_IF_ERROR(Enter(exec, pass, layer.first, false));
   Pass again = pass;
   again.count = false;  // forward has
   // The whole layer in the order of forward, before any of its blocks goes backward: where a level
@@ -265,6 +276,7 @@ absl::Status Model::ForwardBackward(
   if (pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
+  HEARTH_RETURN_IF_ERROR(walk_.Begin(exec, pass.weights, /*backward=*/true));
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
   kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_loss = d_loss;
@@ -285,16 +297,58 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec,
   if (pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
+  HEARTH_RETURN_IF_ERROR(walk_.Begin(exec, pass.weights, /*backward=*/false));
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
   kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_hidden = TensorView();
   head.d_weight = TensorView();
   head.nll = nll_;
   head.top = top_;
-  return objective_.head(exec, head);
+  HEARTH_RETURN_IF_ERROR(objective_.head(exec, head));
+  return walk_.End(exec);
+}
+
+absl::Status Model::IdleBlocks(const kernels::Exec& exec, const Pass& pass) {
+  for (int block = 0; block < time_.blocks; ++block) {
+    HEARTH_RETURN_IF_ERROR(Before(exec, pass, block));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::IdleForwardBackward(const kernels::Exec& exec, const Pass& idle) {
+  Pass pass = idle;
+  pass.format = {};  // nobody reads quantised weights
+  HEARTH_RETURN_IF_ERROR(walk_.Begin(exec, pass.weights, /*backward=*/true));
+  HEARTH_RETURN_IF_ERROR(IdleBlocks(exec, pass));
+  const auto backward = [&](int block) -> absl::Status {
+    if (pass.hook == nullptr) {
+      return absl::OkStatus();
+    }
+    const int32_t moment = time_.Backward(block);
+    HEARTH_RETURN_IF_ERROR(pass.hook->BeforeBackward(exec, moment));
+    return pass.hook->AfterBackward(exec, moment);
+  };
+  HEARTH_RETURN_IF_ERROR(backward(time_.Head()));
+  for (size_t l = layers_.size(); l-- > 0;) {
+    HEARTH_RETURN_IF_ERROR(Enter(exec, pass, layers_[l].first, false));
+    for (size_t b = layers_[l].blocks.size(); b-- > 0;) {
+      HEARTH_RETURN_IF_ERROR(backward(layers_[l].number(b)));
+    }
+  }
+  HEARTH_RETURN_IF_ERROR(walk_.End(exec));
+  return backward(time_.Embedding());
+}
+
+absl::Status Model::IdleForward(const kernels::Exec& exec, const Pass& idle) {
+  Pass pass = idle;
+  pass.format = {};
+  HEARTH_RETURN_IF_ERROR(walk_.Begin(exec, pass.weights, /*backward=*/false));
+  HEARTH_RETURN_IF_ERROR(IdleBlocks(exec, pass));
+  return walk_.End(exec);
 }
 
 absl::Status Model::ForwardHidden(const kernels::Exec& exec, const Pass& pass) {
+  HEARTH_RETURN_IF_ERROR(walk_.Begin(exec, pass.weights, /*backward=*/false));
   return Forward(exec, pass);
 }
 

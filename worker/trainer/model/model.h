@@ -15,6 +15,7 @@
 #include "worker/trainer/data/loader.h"
 #include "worker/trainer/model/norm_layer.h"
 #include "worker/trainer/model/sub_block.h"
+#include "worker/trainer/model/weight_walk.h"
 #include "worker/trainer/objective/objective.h"
 
 namespace hearth::trainer {
@@ -54,6 +55,10 @@ class Model {
                            const Pass& pass,
                            double* loss,
                            double* weight);
+  // In the place of a pass, for a rank that sits it out while others take it: its hook and its
+  // source of weights are called as there, and nothing is computed. The same for the two above.
+  absl::Status IdleForwardBackward(const kernels::Exec& exec, const Pass& idle);
+  absl::Status IdleForward(const kernels::Exec& exec, const Pass& idle);
   // The same two on the CPU, with the sums in one struct.
   absl::Status ForwardBackward(const kernels::Exec& exec,
                                const Pass& pass,
@@ -92,7 +97,11 @@ class Model {
     std::vector<kernels::RoundToArgs> rounded;  // after: ops have accumulated them in wide storage
   };
 
-  static absl::Status Before(const kernels::Exec& exec, const Pass& pass, int32_t moment);
+  // Before the launches of a block in forward.
+  absl::Status Before(const kernels::Exec& exec, const Pass& pass, int block);
+  // The launches that follow read the weights of the block's unit.
+  absl::Status Enter(const kernels::Exec& exec, const Pass& pass, int block, bool forward);
+  absl::Status IdleBlocks(const kernels::Exec& exec, const Pass& pass);
   absl::Status BeforeBackward(const kernels::Exec& exec, const Pass& pass, int32_t moment) const;
   absl::Status AfterBackward(const kernels::Exec& exec, const Pass& pass, int32_t moment) const;
   void BindGradients();
@@ -112,6 +121,7 @@ class Model {
 
   ModelContext context_;
   const spec::StepTimeline time_;
+  WeightWalk walk_;
   const ObjectiveDef& objective_;
   BatchBuffers batch_;
   kernels::EmbeddingForwardArgs embedding_forward_;

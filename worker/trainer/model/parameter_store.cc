@@ -56,14 +56,17 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
                                const Numerics& numerics,
                                bool training,
                                const StoreShards& shards)
-    : table_(table), numerics_(numerics), rank_(shards.rank), shards_(shards.shards) {
+    : table_(table),
+      numerics_(numerics),
+      rank_(shards.rank),
+      shards_(shards.shards),
+      units_(shards.units) {
   const std::vector<int64_t> offsets = spec::TensorOffsets(table, shards_);
   const int64_t own = offsets.back() / shards_;
-  flat_weights_ = arena.Floats(arena.ids().store.parameters);
-  weights_ = Cut(flat_weights_, table, offsets);
   if (sharded()) {
     buckets_ = shards.buckets;
   }
+  BindWeights(arena, offsets);
   if (training) {
     BindGradients(arena, offsets);
   }
@@ -74,7 +77,7 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
   for (const spec::ShardPiece& place : places) {
     StorePiece& piece = pieces_.emplace_back();
     piece.place = place;
-    piece.weight = Slice(flat_weights_, place.offset, place.elements);
+    piece.weight = PieceWeight(place);
     piece.master = piece.weight;
     if (training) {
       piece.gradient = PieceGradient(place);
@@ -87,6 +90,48 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
   for (size_t i = 0; !sharded() && i < table.size(); ++i) {
     masters_.push_back(Shaped(pieces_[i].master, table[i]));
   }
+}
+
+void ParameterStore::BindWeights(const Arena& arena, const std::vector<int64_t>& offsets) {
+  flat_weights_ = arena.Floats(arena.ids().store.parameters);
+  if (!weights_divided()) {
+    weights_ = Cut(flat_weights_, table_, offsets);
+    return;
+  }
+  std::vector<TensorView> whole(buckets_.size());
+  for (const spec::WeightUnit& unit : units_.units) {
+    const TensorView slot =
+        arena.Floats(arena.ids().store.weight_slots[static_cast<size_t>(unit.slot)]);
+    std::vector<UnitPart>& parts = parts_.emplace_back();
+    for (size_t k = 0; k < unit.buckets.size(); ++k) {
+      const size_t b = unit.buckets[k];
+      const spec::GradientBucket& bucket = buckets_[b];
+      whole[b] = Slice(slot, unit.offsets[k], bucket.elements());
+      parts.push_back({bucket.begin,
+                       Slice(flat_weights_, bucket.begin / shards_, bucket.elements() / shards_),
+                       whole[b]});
+    }
+  }
+  for (size_t i = 0; i < table_.size(); ++i) {
+    const auto b = static_cast<size_t>(BucketOf(offsets[i]));
+    weights_.push_back(
+        Shaped(Slice(whole[b], offsets[i] - buckets_[b].begin, table_[i].elements()), table_[i]));
+  }
+}
+
+int ParameterStore::BucketOf(int64_t offset) const {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (buckets_[b].begin <= offset && offset < buckets_[b].end) {
+      return static_cast<int>(b);
+    }
+  }
+  HEARTH_CHECK(false, "buckets cover the table");
+  return -1;
+}
+
+TensorView ParameterStore::PieceWeight(const spec::ShardPiece& place) const {
+  return Slice(flat_weights_, weights_divided() ? place.local_offset : place.offset,
+               place.elements);
 }
 
 void ParameterStore::BindMasters(const Arena& arena,
@@ -154,13 +199,7 @@ TensorView ParameterStore::OwnedGradients(const spec::GradientBucket& bucket) co
 }
 
 int ParameterStore::WholeGroup(int i) const {
-  const int64_t offset = spec::TensorOffsets(table_, shards_)[static_cast<size_t>(i)];
-  for (size_t b = 0; divided_ && b < buckets_.size(); ++b) {
-    if (buckets_[b].begin <= offset && offset < buckets_[b].end) {
-      return static_cast<int>(b);
-    }
-  }
-  return 0;
+  return divided_ ? BucketOf(spec::TensorOffsets(table_, shards_)[static_cast<size_t>(i)]) : 0;
 }
 
 TensorView ParameterStore::PieceGradient(const spec::ShardPiece& place) const {
@@ -223,9 +262,9 @@ TensorView ParameterStore::FindGradient(spec::Slot slot, int layer, bool is_bias
 }
 
 absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed) const {
-  // Every rank draws the whole weights itself: what is drawn depends on seed and element alone, so
-  // nothing has to be sent.
-  for (int i = 0; sharded() && i < size(); ++i) {
+  // Every rank draws the whole weights that it keeps itself: what is drawn depends on seed and
+  // element alone, so nothing has to be sent.
+  for (int i = 0; sharded() && !weights_divided() && i < size(); ++i) {
     const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
     HEARTH_RETURN_IF_ERROR(Draw(exec, parameter, seed, static_cast<uint32_t>(i), 0, weight(i)));
     // Where formats are stored wide drawing does not round.
@@ -257,11 +296,13 @@ absl::Status ParameterStore::WriteParameter(const kernels::Exec& exec,
     round.x = master(i);
     return kernels::RoundTo(exec, round);
   }
-  HEARTH_RETURN_IF_ERROR(upload.Write(weight(i), values));
-  // Where formats are stored wide the copy alone does not round.
-  if (weight(i).dtype != numerics_.weight) {
-    round.x = weight(i);
-    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
+  if (!weights_divided()) {
+    HEARTH_RETURN_IF_ERROR(upload.Write(weight(i), values));
+    // Where formats are stored wide the copy alone does not round.
+    if (weight(i).dtype != numerics_.weight) {
+      round.x = weight(i);
+      HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
+    }
   }
   const auto piece = std::lower_bound(
       pieces_.begin(), pieces_.end(), i,
@@ -270,9 +311,11 @@ absl::Status ParameterStore::WriteParameter(const kernels::Exec& exec,
     return absl::OkStatus();
   }
   const int64_t offset = piece->place.first_element;
-  return upload.Write(piece->master, [&values, offset](int64_t first, absl::Span<float> out) {
-    return values(offset + first, out);
-  });
+  HEARTH_RETURN_IF_ERROR(
+      upload.Write(piece->master, [&values, offset](int64_t first, absl::Span<float> out) {
+        return values(offset + first, out);
+      }));
+  return weights_divided() ? RefreshWeight(exec, *piece) : absl::OkStatus();
 }
 
 absl::Status ParameterStore::Write(const kernels::Exec& exec,
@@ -314,17 +357,22 @@ absl::Status ParameterStore::Read(const kernels::Exec& exec,
 
 absl::Status ParameterStore::RefreshWeights(const kernels::Exec& exec) const {
   for (const StorePiece& piece : pieces_) {
-    // Such weights are their own masters, in the format that products read: nothing to round.
-    if (piece.master.data == piece.weight.data && piece.master.dtype == numerics_.weight) {
-      continue;
-    }
-    kernels::RoundToArgs round;
-    round.x = piece.master;
-    round.y = piece.weight;
-    round.to = numerics_.weight;
-    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
+    HEARTH_RETURN_IF_ERROR(RefreshWeight(exec, piece));
   }
   return absl::OkStatus();
+}
+
+absl::Status ParameterStore::RefreshWeight(const kernels::Exec& exec,
+                                           const StorePiece& piece) const {
+  // Such weights are their own masters, in the format that products read: nothing to round.
+  if (piece.master.data == piece.weight.data && piece.master.dtype == numerics_.weight) {
+    return absl::OkStatus();
+  }
+  kernels::RoundToArgs round;
+  round.x = piece.master;
+  round.y = piece.weight;
+  round.to = numerics_.weight;
+  return kernels::RoundTo(exec, round);
 }
 
 }  // namespace hearth::trainer

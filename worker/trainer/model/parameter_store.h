@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "common/spec/model/parameter.h"
 #include "common/spec/plan/gradient_buckets.h"
+#include "common/spec/plan/weight_units.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
 #include "worker/trainer/model/arena.h"
@@ -21,6 +22,8 @@ struct StoreShards {
   int shards = 1;
   // None for one shard. With slots: gradients are divided too.
   std::vector<spec::GradientBucket> buckets;
+  // None: weights are whole on every rank.
+  spec::WeightUnits units = {};
 };
 
 // What this rank updates of one tensor, flat. `states` as Parameter::states, each with the elements
@@ -29,7 +32,7 @@ struct StoreShards {
 struct StorePiece {
   spec::ShardPiece place;
   kernels::TensorView master;
-  kernels::TensorView weight;  // within the whole weights
+  kernels::TensorView weight;  // within the whole weights, or with divided ones the rank's part
   kernels::TensorView gradient;
   std::vector<kernels::TensorView> states;
   // They lie in the host's memory (offload). A GPU reads and writes them there too, at the speed of
@@ -41,7 +44,9 @@ struct StorePiece {
 // Weights are whole on every rank; with several shards a rank has masters and optimizer state only
 // of its pieces, and with divided gradients the sums of those alone. gradient(i) is then where
 // backward makes it, in memory that its bucket shares with others: whoever lets backward begin a
-// bucket says when that memory is free (GradientExchange).
+// bucket says when that memory is free (GradientExchange). With divided weights a rank has those of
+// its pieces, and weight(i) is where a pass reads it, in memory that its unit shares with others: a
+// WeightSource brings it there.
 //
 // Owns nothing: arena and table outlive it. On a GPU each buffer has its own format. On the CPU
 // only optimizer state has one; the others are of the storage type, and narrower formats are values
@@ -87,7 +92,20 @@ class ParameterStore {
   // The sums that this rank updates with, gaps (zeros) included: a view for each bucket; of one
   // shard flat_gradients().
   const std::vector<kernels::TensorView>& owned_gradients() const { return owned_gradients_; }
+  // All weights, or with divided ones this rank's part of them, one bucket's behind the other's.
   const kernels::TensorView& flat_weights() const { return flat_weights_; }
+  bool weights_divided() const { return !units_.empty(); }
+  const spec::WeightUnits& units() const { return units_; }
+  // Divided weights: for each bucket of a unit what this rank keeps of it, and the whole in the
+  // unit's slot. Elements [begin, begin + whole.numel()) of the undivided weights.
+  struct UnitPart {
+    int64_t begin = 0;
+    kernels::TensorView own;
+    kernels::TensorView whole;
+  };
+  const std::vector<UnitPart>& UnitParts(int unit) const {
+    return parts_[static_cast<size_t>(unit)];
+  }
   const std::vector<kernels::TensorView>& gradients() const { return gradients_; }
 
   // The row of a weight that the model has.
@@ -99,8 +117,8 @@ class ParameterStore {
   // Initial masters and weights as the table says: they depend only on (seed, parameter, element),
   // with the same bits on every device. On a GPU done when the stream gets there.
   absl::Status Initialise(const kernels::Exec& exec, uint64_t seed) const;
-  // Parameter i's master, as far as this rank has it, and its whole weight from fp32 values
-  // (elements() of them, padding included). On a GPU done when the stream gets there.
+  // Parameter i's master and weight, as far as this rank has them, from fp32 values (elements() of
+  // them, padding included). On a GPU done when the stream gets there.
   absl::Status WriteParameter(const kernels::Exec& exec,
                               Upload& upload,
                               int i,
@@ -117,6 +135,12 @@ class ParameterStore {
                     float* values) const;
 
  private:
+  void BindWeights(const Arena& arena, const std::vector<int64_t>& offsets);
+  // Number of the bucket that has the element of the undivided buffers; of several shards.
+  int BucketOf(int64_t offset) const;
+  // weight = master of one piece.
+  absl::Status RefreshWeight(const kernels::Exec& exec, const StorePiece& piece) const;
+  kernels::TensorView PieceWeight(const spec::ShardPiece& place) const;
   void BindMasters(const Arena& arena, const std::vector<spec::MasterBuffer>& buffers);
   void BindGradients(const Arena& arena, const std::vector<int64_t>& offsets);
   // What this rank owns of the gradients of `bucket`.
@@ -130,6 +154,8 @@ class ParameterStore {
   int shards_ = 1;
   bool divided_ = false;                       // the gradients
   std::vector<spec::GradientBucket> buckets_;  // of more than one shard
+  spec::WeightUnits units_;                    // of divided weights
+  std::vector<std::vector<UnitPart>> parts_;   // by unit
   std::vector<kernels::TensorView> weights_;
   std::vector<kernels::TensorView> masters_;  // of one shard
   std::vector<kernels::TensorView> gradients_;

@@ -7,6 +7,7 @@
 #include "common/spec/recipe/precision.h"
 #include "kernels/core/exec.h"
 #include "kernels/step_gate/step_gate.h"
+#include "worker/trainer/model/weight_source.h"
 
 namespace hearth::trainer {
 
@@ -50,6 +51,11 @@ struct Pass {
   // [plan.sources, 2] on the tensors' device: ForwardBackward adds the loss's two sums of the
   // samples from each source. Null: nobody asks; else the plan has batch.sources.
   double* source_sums = nullptr;
+  // What brings divided weights together; null where they are whole.
+  WeightSource* weights = nullptr;
+  // Raised by the number of divided weights that the pass quantises as they arrive
+  // (kernels/quantize/quantize.h); null: nobody counts.
+  uint64_t* weight_quantizations = nullptr;
 };
 
 }  // namespace hearth::trainer

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/model/pass.h"
 #include "worker/trainer/precision/per_tensor/on_demand.h"
 #include "worker/trainer/precision/plain/plain_operand.h"
 
@@ -48,11 +49,11 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
   context.arena = &arena;
   context.counts = counts_.as<uint64_t>();
   // All quantised weights lie one behind the other in two buffers, so that one launch quantises
-  // them all.
+  // them all; of divided ones those of a unit.
   const std::vector<int64_t> row_offsets =
-      spec::QuantisedOffsets(table, weights_, precision_, false);
+      spec::QuantisedUnitOffsets(table, weights_, precision_, parameters.units(), false);
   const std::vector<int64_t> column_offsets =
-      spec::QuantisedOffsets(table, weights_, precision_, true);
+      spec::QuantisedUnitOffsets(table, weights_, precision_, parameters.units(), true);
   uint8_t* const rows = arena.Bytes(ids.weight_rows);
   uint8_t* const columns = arena.Bytes(ids.weight_columns);
   for (size_t k = 0; k < weights_.size(); ++k) {
@@ -66,9 +67,33 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
     measured.x = parameters.weight(weights_[k]);
     measured.quant.amax = amax(2 * size() + static_cast<int64_t>(k));
   }
+  BindUnits(parameters);
   scaling_ = MakeScaling(context);
   counted_.underflow = scaling_->underflow();
   counted_.saturation = 1 - scaling_->underflow();
+}
+
+void QuantState::BindUnits(const ParameterStore& parameters) {
+  if (!parameters.weights_divided()) {
+    return;
+  }
+  const spec::WeightUnits& units = parameters.units();
+  unit_weights_.resize(units.units.size());
+  for (size_t k = 0; k < weights_.size(); ++k) {
+    const auto& parameter = parameters.table()[static_cast<size_t>(weights_[k])];
+    WeightRange& range =
+        unit_weights_[static_cast<size_t>(units.of_block[static_cast<size_t>(parameter.block)])];
+    range.first = range.count == 0 ? k : range.first;
+    ++range.count;
+    HEARTH_CHECK(range.first + range.count == k + 1, "the table has a unit's weights together");
+  }
+  for (const StorePiece& piece : parameters.pieces()) {
+    if (const int k = Find(piece.place.parameter); k >= 0) {
+      kernels::QuantizeTensor& tensor = own_.emplace_back();
+      tensor.x = piece.weight;
+      tensor.quant.amax = amax(2 * size() + k);
+    }
+  }
 }
 
 void QuantState::BindCounts(const Arena& arena) {
@@ -114,12 +139,16 @@ Operand QuantState::Bind(Role role, int parameter, const OperandBuffers& buffers
 }
 
 absl::Status QuantState::BeginCounts(const kernels::Exec& exec) const {
+  // Units that arrive raise the magnitudes of their weights.
+  HEARTH_RETURN_IF_ERROR(by_unit() ? ForgetWeightAmax(exec) : absl::OkStatus());
   return kernels::Zero(exec, counts_.data, counts_.bytes());
 }
 
 absl::Status QuantState::FinishCounts(const kernels::Exec& exec, bool quantised) const {
-  HEARTH_RETURN_IF_ERROR(quantised ? scaling_->CountWeights(exec) : absl::OkStatus());
-  HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
+  if (!by_unit()) {
+    HEARTH_RETURN_IF_ERROR(quantised ? scaling_->CountWeights(exec, all()) : absl::OkStatus());
+    HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
+  }
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_.data, amax(), counted_amax_.bytes()));
   if (counted_.counts == counts_.data) {
     return absl::OkStatus();
@@ -155,7 +184,32 @@ void QuantState::BindStep(uint64_t seed, const kernels::StepInputs* position) {
 }
 
 absl::Status QuantState::BeginStep(const kernels::Exec& exec) const {
-  return empty() ? absl::OkStatus() : scaling_->BeginStep(exec);
+  return empty() || by_unit() ? absl::OkStatus() : scaling_->BeginStep(exec, all());
+}
+
+absl::Status QuantState::Arrived(const kernels::Exec& exec,
+                                 const Pass& pass,
+                                 int unit,
+                                 bool forward) const {
+  if (!by_unit()) {
+    return absl::OkStatus();
+  }
+  const WeightRange& weights = unit_weights_[static_cast<size_t>(unit)];
+  if (weights.count == 0) {
+    return absl::OkStatus();
+  }
+  const bool quantised = pass.format.own();
+  if (quantised) {
+    HEARTH_RETURN_IF_ERROR(
+        scaling_->QuantizeWeights(exec, weights, nullptr, pass.weight_quantizations));
+    HEARTH_RETURN_IF_ERROR(scaling_->BeginStep(exec, weights));
+  }
+  // Once a pass: units come again in backward.
+  if (!pass.count || !forward) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(quantised ? scaling_->CountWeights(exec, weights) : absl::OkStatus());
+  return Measure(exec, absl::MakeConstSpan(measured_).subspan(weights.first, weights.count));
 }
 
 absl::Status QuantState::ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const {
@@ -219,13 +273,22 @@ absl::Status QuantState::MeasureWeights(const kernels::Exec& exec) const {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(ForgetWeightAmax(exec));
+  return Measure(exec, by_unit() ? own_ : measured_);
+}
+
+absl::Status QuantState::Measure(const kernels::Exec& exec,
+                                 absl::Span<const kernels::QuantizeTensor> tensors) const {
   kernels::QuantizeArgs args;
-  args.tensors = measured_;
+  args.tensors = tensors;
   return kernels::Quantize(exec, args);
 }
 
 absl::Status QuantState::StartWeights(const kernels::Exec& exec) const {
   HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
+  return ScaleWeights(exec);
+}
+
+absl::Status QuantState::ScaleWeights(const kernels::Exec& exec) const {
   HEARTH_RETURN_IF_ERROR(UpdateWeights(exec, nullptr));
   return QuantizeWeights(exec, nullptr, nullptr);
 }
@@ -233,7 +296,8 @@ absl::Status QuantState::StartWeights(const kernels::Exec& exec) const {
 absl::Status QuantState::QuantizeWeights(const kernels::Exec& exec,
                                          const int32_t* skip,
                                          uint64_t* counter) const {
-  return empty() ? absl::OkStatus() : scaling_->QuantizeWeights(exec, skip, counter);
+  return empty() || by_unit() ? absl::OkStatus()
+                              : scaling_->QuantizeWeights(exec, all(), skip, counter);
 }
 
 // Bits of floats that are not negative order as integers do.

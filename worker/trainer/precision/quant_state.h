@@ -4,6 +4,10 @@
 //   step:  forward, backward record the largest magnitudes of x and dy  ->  UpdateActivations
 //          optimizer writes weights and their largest magnitudes        ->  UpdateWeights
 //   Scales from earlier steps: what a step quantises with comes from the steps before it.
+//
+// Whole weights are quantised once, after the update. Divided ones are where a pass reads them only
+// for a while (WeightSource): each unit is quantised when it arrives, from the same values with the
+// same scales, and its forms share memory with those of other units as the weights do.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "common/spec/recipe/precision.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
@@ -24,6 +29,7 @@
 namespace hearth::trainer {
 
 class ParameterStore;
+struct Pass;
 
 // Sites are numbered by the quantised weights in the order of the parameter table. Not movable:
 // operands point into it.
@@ -57,6 +63,8 @@ class QuantState {
   // The same as Scaling::BindStep and BeginStep.
   void BindStep(uint64_t seed, const kernels::StepInputs* position);
   absl::Status BeginStep(const kernels::Exec& exec) const;
+  // A unit of divided weights is in its place; `forward`: for the forward part of the pass.
+  absl::Status Arrived(const kernels::Exec& exec, const Pass& pass, int unit, bool forward) const;
   // After a step; `skip` as in quantize.h. The weights' magnitudes are those the optimizer wrote.
   absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
@@ -69,10 +77,13 @@ class QuantState {
   absl::Status ForgetWeightAmax(const kernels::Exec& exec) const;
   // Where it writes a parameter's, one float on the tensors' device; null: nowhere.
   float* WeightAmaxOf(int parameter) const;
-  // Their magnitudes from the weights themselves: at the start of a run.
+  // Their magnitudes from the weights themselves: at the start of a run. Where weights are divided,
+  // those of this rank's part: the maximum over the ranks (WeightAmax) counts.
   absl::Status MeasureWeights(const kernels::Exec& exec) const;
-  // All three: measured, scaled and quantised as they are.
+  // Scaled and quantised as they are, by what was measured; and all three.
+  absl::Status ScaleWeights(const kernels::Exec& exec) const;
   absl::Status StartWeights(const kernels::Exec& exec) const;
+  // Does nothing to divided weights: those are quantised in Arrived.
   absl::Status QuantizeWeights(const kernels::Exec& exec,
                                const int32_t* skip,
                                uint64_t* counter) const;
@@ -106,6 +117,13 @@ class QuantState {
   // The number of a parameter, -1 if it is not quantised.
   int Find(int parameter) const;
   void BindCounts(const Arena& arena);
+  void BindUnits(const ParameterStore& parameters);
+  // Weights are divided.
+  bool by_unit() const { return !unit_weights_.empty(); }
+  WeightRange all() const { return {0, weights_.size()}; }
+  // Raises the magnitudes of weights by those of the whole ones, which are in place.
+  absl::Status Measure(const kernels::Exec& exec,
+                       absl::Span<const kernels::QuantizeTensor> tensors) const;
   // The fallback's scales are of the same magnitudes, which an update uses up.
   absl::Status ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const;
   const QuantSites& fallback_sites() const { return fallback_.sites(); }
@@ -116,6 +134,8 @@ class QuantState {
   std::vector<int> number_;                        // by parameter
   std::vector<int> layers_;                        // by number; -1: the output projection
   std::vector<kernels::QuantizeTensor> measured_;  // weights, only the magnitude
+  std::vector<WeightRange> unit_weights_;          // by unit of divided weights
+  std::vector<kernels::QuantizeTensor> own_;       // what this rank has of them, as measured_
   QuantSites sites_;
   TensorScales fallback_;       // of PrecisionPlan::fallback, from the same magnitudes; empty: none
   kernels::TensorView counts_;  // [3n][2]

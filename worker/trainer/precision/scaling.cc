@@ -32,7 +32,8 @@ absl::Status Scaling::Reset(const kernels::Exec& /*exec*/) const {
 
 void Scaling::BindStep(uint64_t /*seed*/, const kernels::StepInputs* /*position*/) {}
 
-absl::Status Scaling::BeginStep(const kernels::Exec& /*exec*/) const {
+absl::Status Scaling::BeginStep(const kernels::Exec& /*exec*/,
+                                const WeightRange& /*weights*/) const {
   return absl::OkStatus();
 }
 
@@ -41,7 +42,8 @@ absl::Status Scaling::UpdateActivations(const kernels::Exec& /*exec*/,
   return absl::OkStatus();
 }
 
-absl::Status Scaling::CountWeights(const kernels::Exec& /*exec*/) const {
+absl::Status Scaling::CountWeights(const kernels::Exec& /*exec*/,
+                                   const WeightRange& /*weights*/) const {
   return absl::OkStatus();
 }
 

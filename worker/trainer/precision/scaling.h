@@ -39,6 +39,12 @@ struct ScalingContext {
   int64_t Site(Role role, int k) const { return static_cast<int64_t>(role) * size() + k; }
 };
 
+// Quantised weights by number, [first, first + count).
+struct WeightRange {
+  size_t first = 0;
+  size_t count = 0;
+};
+
 // `skip` and `counter` as in kernels/quantize/quantize.h.
 class Scaling {
  public:
@@ -52,15 +58,16 @@ class Scaling {
   // Where BeginStep finds the job's seed and the step, on the tensors' device; once, before it.
   virtual void BindStep(uint64_t seed, const kernels::StepInputs* position);
   // Before the first micro-batch of a quantised step: what of the weights is new in each step.
-  virtual absl::Status BeginStep(const kernels::Exec& exec) const;
+  virtual absl::Status BeginStep(const kernels::Exec& exec, const WeightRange& weights) const;
   // After a step, from what was recorded at the sites of x and dy, and of the weights.
   virtual absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
   virtual absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const = 0;
   virtual absl::Status QuantizeWeights(const kernels::Exec& exec,
+                                       const WeightRange& weights,
                                        const int32_t* skip,
                                        uint64_t* counter) const = 0;
   // The weights' part of the counts, where they are counted.
-  virtual absl::Status CountWeights(const kernels::Exec& exec) const;
+  virtual absl::Status CountWeights(const kernels::Exec& exec, const WeightRange& weights) const;
   // Which of a site's two counts is that of elements that became zero; the other is of those at the
   // format's maximum.
   virtual size_t underflow() const = 0;

@@ -57,7 +57,7 @@ class Fp8ExchangeRunTest : public testing::TestWithParam<std::string> {
 };
 INSTANTIATE_TEST_SUITE_P(Levels,
                          Fp8ExchangeRunTest,
-                         testing::Values("off", "optimizer", "gradients"));
+                         testing::Values("off", "optimizer", "gradients", "weights"));
 
 // What travels leaves nothing behind: a run goes on exactly, and with other ranks nearly so.
 TEST_P(Fp8ExchangeRunTest, ThreeRanksResumed_EqualNeverStopped) {

@@ -292,7 +292,7 @@ TEST_P(GuardRunTest, TwoRanks_DecideAlikeShardedOrNot) {
   const auto solo = Run(Job(), faults);
   ASSERT_EQ(solo->exits[0].reason(), v1::EXIT_REASON_FINISHED) << solo->exits[0].message();
   const std::string own = GetParam();
-  for (const char* shard : {"off", "optimizer", "gradients"}) {
+  for (const char* shard : {"off", "optimizer", "gradients", "weights"}) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = Job();
     spec.mutable_parallel()->set_shard(shard);
@@ -315,7 +315,7 @@ TEST_P(GuardRunTest, TwoRanks_DecideAlikeShardedOrNot) {
 }
 
 TEST_P(GuardRunTest, TwoRanks_NanThatTravelsInFp8_IsSeen) {
-  for (const char* shard : {"off", "gradients"}) {
+  for (const char* shard : {"off", "gradients", "weights"}) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = Job();
     spec.mutable_parallel()->set_shard(shard);

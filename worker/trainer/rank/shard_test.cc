@@ -228,17 +228,16 @@ TEST_P(StateFormatTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole_AndPlansCount
   EXPECT_LE(planned, bytes + int64_t{8} * 256 * static_cast<int64_t>(tensors.size() + 1));
   const bool no_masters = spec.optimizer().master() == "none";
   EXPECT_EQ(whole->plan().ClassBytes(spec::BufferClass::kMasters) == 0, no_masters);
-  for (const auto& [ranks, shard] :
-       {std::pair(2, spec::ShardLevel::kOptimizer), std::pair(4, spec::ShardLevel::kOptimizer),
-        std::pair(2, spec::ShardLevel::kGradients), std::pair(4, spec::ShardLevel::kGradients)}) {
+  for (size_t i = 2; i < 2 * spec::ShardRows().size(); ++i) {  // row 0 is off
+    const spec::ShardRow& row = spec::ShardRows()[i / 2];
+    const int ranks = i % 2 == 0 ? 2 : 4;
     // Ranks at the same time: some optimizers exchange whole gradients.
     const std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(ranks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank, ranks = ranks, shard = shard] {
-        SCOPED_TRACE(testing::Message()
-                     << "rank " << rank << " of " << ranks << ", " << spec::RowOf(shard).name);
-        const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks, shard);
+      threads.emplace_back([&, rank] {
+        SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << ranks << ", " << row.name);
+        const std::unique_ptr<Engine> engine = MakeEngine(spec, rank, ranks, row.level);
         const auto exchange = GradientExchange::New(*engine, *comms[static_cast<size_t>(rank)],
                                                     Exchanged::kGradients);
         ASSERT_TRUE(exchange.ok()) << exchange.status();
@@ -520,7 +519,9 @@ class ShardedRunTest : public testing::Test {
 };
 
 class ShardLevelRunTest : public ShardedRunTest, public testing::WithParamInterface<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Levels, ShardLevelRunTest, testing::Values("optimizer", "gradients"));
+INSTANTIATE_TEST_SUITE_P(Levels,
+                         ShardLevelRunTest,
+                         testing::Values("optimizer", "gradients", "weights"));
 
 // Checkpoints know nothing of the level: runs go on at another one, on another number of ranks.
 TEST_P(ShardLevelRunTest, FourRanks_ResumedByAnyNumberAtAnyLevel_FollowTheCurveOfOne) {

@@ -10,6 +10,7 @@
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/plan/plan_report.h"
+#include "common/spec/plan/weight_units.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm_probe.h"
 #include "kernels/grad_norm/grad_norm.h"
@@ -174,6 +175,9 @@ absl::Status Engine::Prepare() {
                : Arena::Allocate(std::move(plan), DType::kF32);
   HEARTH_RETURN_IF_ERROR(arena.status());
   HEARTH_RETURN_IF_ERROR(Bind(*std::move(arena)));
+  if (parameters_->weights_divided() && options_.rank == 0) {
+    whole_ = std::make_unique<WholeWeights>(*parameters_);
+  }
   return quant_->Reset(exec_);
 }
 
@@ -220,8 +224,9 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   quant_.reset();
   parameters_.reset();
   arena_ = std::move(arena);
-  parameters_ = std::make_unique<ParameterStore>(table(), *arena_, numerics_, options_.training,
-                                                 StoreShards{options_.rank, shards(), buckets_});
+  parameters_ = std::make_unique<ParameterStore>(
+      table(), *arena_, numerics_, options_.training,
+      StoreShards{options_.rank, shards(), buckets_, spec::PlanWeightUnits(job_plan_->options)});
   quant_ = std::make_unique<QuantState>(precision(), *parameters_, *arena_);
   const spec::ObjectiveRow* row = spec::FindObjective(options_.spec.task());
   const ObjectiveDef* objective = row == nullptr ? nullptr : FindObjectiveDef(row->kind);

@@ -21,6 +21,7 @@
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/model/whole_weights.h"
 #include "worker/trainer/optim/optimizer.h"
 #include "worker/trainer/optim/streamed_pieces.h"
 #include "worker/trainer/optim/weight_average.h"
@@ -108,6 +109,16 @@ class Engine {
   const spec::MemoryPlan& plan() const { return arena_->plan(); }
   const std::vector<spec::Parameter>& table() const { return job_plan_->table; }
   const ParameterStore& parameters() const { return *parameters_; }
+  // A weight whole, between steps, once the ranks have taken whole weights
+  // (Trainer::TakeWholeWeights): divided ones on rank 0 alone, in host memory.
+  const kernels::TensorView& whole_weight(int i) const {
+    return whole_ != nullptr ? whole_->weight(i) : parameters_->weight(i);
+  }
+  // Divided weights: those of a unit that is in its place to where whole_weight reads them, if this
+  // rank keeps them.
+  absl::Status TakeWhole(int unit) const {
+    return whole_ != nullptr ? whole_->Take(exec_, unit) : absl::OkStatus();
+  }
   const spec::OptimizerRow& optimizer_row() const { return *job_plan_->optimizer; }
   const Numerics& numerics() const { return numerics_; }
   const spec::PrecisionPlan& precision() const { return job_plan_->options.precision; }
@@ -154,6 +165,7 @@ class Engine {
   bool native_blocks_ = false;
   std::string execution_note_;
   std::unique_ptr<ParameterStore> parameters_;
+  std::unique_ptr<WholeWeights> whole_;  // of divided weights, on rank 0
   std::unique_ptr<QuantState> quant_;
   std::unique_ptr<OffloadLanes>
       lanes_;  // null: nothing that updates change is in the host's memory

@@ -36,6 +36,7 @@ GradientExchange::GradientExchange(Engine& engine, Collective& comm)
     : engine_(engine),
       comm_(comm),
       sharded_(engine.shards() > 1),
+      hands_weights_(sharded_ && !engine.parameters().weights_divided()),
       format_(engine.reduce_format()),
       round_to_bf16_(!engine.on_gpu() && format_.part == DType::kBF16),
       weights_(engine.parameters().flat_weights()) {}
@@ -209,6 +210,10 @@ absl::Status GradientExchange::OpenSlot(const kernels::Exec& exec, size_t b) {
     HEARTH_RETURN_IF_ERROR(kernels::StreamWait(exec, *busy_[slot]));
   }
   busy_[slot] = summed_[b].get();
+  if (pass_.idle) {
+    const TensorView all = Gradients(buckets_[b]);
+    return kernels::Zero(exec, all.data, all.bytes());
+  }
   for (const TensorView& gap : gaps_[b]) {
     HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, gap.data, gap.bytes()));
   }
@@ -221,7 +226,7 @@ absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, const PassEx
   reduced_ = 0;
   // FinishPass has waited for all that the pass before did with the slots.
   std::fill(busy_.begin(), busy_.end(), nullptr);
-  waited_ = pass.gather && sharded_ ? buckets_.size() : 0;
+  waited_ = pass.gather && hands_weights_ ? buckets_.size() : 0;
   if (waited_ == 0) {
     return absl::OkStatus();
   }
@@ -267,16 +272,6 @@ absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t 
   // Buckets are in the order in which backward makes them ready, the same on every rank:
   // collectives must be called in one order.
   for (; reduced_ < buckets_.size() && buckets_[reduced_].ready <= moment; ++reduced_) {
-    HEARTH_RETURN_IF_ERROR(ReduceBucket(exec, reduced_));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status GradientExchange::RunIdle(const kernels::Exec& exec) {
-  for (; reduced_ < buckets_.size(); ++reduced_) {
-    HEARTH_RETURN_IF_ERROR(OpenSlot(exec, reduced_));
-    const TensorView slot = Gradients(buckets_[reduced_]);
-    HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, slot.data, slot.bytes()));
     HEARTH_RETURN_IF_ERROR(ReduceBucket(exec, reduced_));
   }
   return absl::OkStatus();
@@ -336,7 +331,7 @@ absl::Status GradientExchange::ReduceNorm(const kernels::Exec& exec) {
 }
 
 absl::Status GradientExchange::GatherWeights(const kernels::Exec& exec) {
-  if (!sharded_) {
+  if (!hands_weights_) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(Fork(exec));
@@ -406,9 +401,9 @@ int64_t GradientExchange::bytes_per_step(int64_t passes) const {
   }
   // A ring, as an all-to-all, sends (n - 1) / n of what is summed, and as much to hand the result
   // round: a whole sum is a scatter and a gather.
-  const int64_t gathered = buckets_.empty() ? 0
-                           : sharded_       ? kernels::DTypeBytes(weights_.dtype, weights_.numel())
-                                            : sums;
+  const int64_t weights =
+      hands_weights_ ? kernels::DTypeBytes(weights_.dtype, weights_.numel()) : 0;
+  const int64_t gathered = buckets_.empty() ? 0 : sharded_ ? weights : sums;
   const int64_t times = divided_ ? passes : 1;
   return (times * parts + gathered + whole) / comm_.world_size() * (comm_.world_size() - 1);
 }

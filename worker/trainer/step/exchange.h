@@ -43,6 +43,8 @@ struct PassExchange {
   bool gather = false;
   bool first = false;  // of the step: divided gradients begin their sums
   bool last = false;   // of the step
+  // This rank sits out a round of divided gradients: nobody writes any, and its part are zeros.
+  bool idle = false;
 };
 
 class GradientExchange : public PassHook, public WholeGradients {
@@ -59,9 +61,6 @@ class GradientExchange : public PassHook, public WholeGradients {
   absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) override;
   absl::Status BeforeBackward(const kernels::Exec& exec, int32_t moment) override;
   absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) override;
-  // In the place of forward and backward, for a rank that sits out a round of divided gradients:
-  // its part of the exchange, with gradients of zero.
-  absl::Status RunIdle(const kernels::Exec& exec);
   // After the step's last pass: sums of loss and weight, what ranks were asked, the largest
   // activations of delayed scaling. Then, as after each pass that sums gradients, the ops' stream
   // waits for everything. Writes StepState's time stamps.
@@ -70,8 +69,10 @@ class GradientExchange : public PassHook, public WholeGradients {
   bool sharded() const { return sharded_; }
   // Sharded: squares and non-finite counts of the parts, summed over the ranks.
   absl::Status ReduceNorm(const kernels::Exec& exec);
-  // Sharded: every weight from its owner.
+  // Sharded, with whole weights: every weight from its owner.
   absl::Status GatherWeights(const kernels::Exec& exec);
+  // The second stream; on the CPU the ops' own.
+  const kernels::Exec& beside() const { return beside_; }
   // Sharded: the largest weight over the ranks, each of which knows its part.
   absl::Status ReduceWeightAmax(const kernels::Exec& exec);
 
@@ -81,8 +82,9 @@ class GradientExchange : public PassHook, public WholeGradients {
 
   // Bytes this rank sends in a step of `passes`: (W - 1) / W of the gradients in the format of
   // reduce_dtype's parts, and as much of what is handed round: their sums in that format's, or
-  // sharded, the weights in their own; twice as much again, in their own format, for gradients that
-  // the optimizer needs whole. Divided gradients go as often as there are passes.
+  // sharded, the weights in their own unless they are divided too (DividedWeights counts those);
+  // twice as much again, in their own format, for gradients that the optimizer needs whole. Divided
+  // gradients go as often as there are passes.
   int64_t bytes_per_step(int64_t passes) const;
 
  private:
@@ -112,6 +114,7 @@ class GradientExchange : public PassHook, public WholeGradients {
   Engine& engine_;
   Collective& comm_;
   const bool sharded_;
+  const bool hands_weights_;  // sharded, and every rank has whole weights
   const formats::ReduceFormatRow& format_;
   const bool round_to_bf16_;                   // CPU: bf16 gradients are values in wide storage
   std::unique_ptr<BlockSums> block_sums_;      // null: the transport sums

@@ -63,6 +63,15 @@ void Backward(const Engine& engine, GradientExchange& exchange, const GradientOf
   }
 }
 
+// A rank that sits out: nothing is written.
+void SitOut(const Engine& engine, GradientExchange& exchange) {
+  const spec::StepTimeline time = spec::TimelineOf(engine.shape());
+  for (int32_t moment = time.Head(); moment < time.Update(); ++moment) {
+    ASSERT_TRUE(exchange.BeforeBackward(engine.exec(), moment).ok());
+    ASSERT_TRUE(exchange.AfterBackward(engine.exec(), moment).ok());
+  }
+}
+
 // Slots hold NaN: whatever of them nobody writes must not reach a sum.
 void SpoilSlots(const Engine& engine) {
   const ParameterStore& p = engine.parameters();
@@ -104,10 +113,11 @@ void RunDividedSteps(const Engine& engine, GradientExchange& exchange, int rank,
   for (const std::vector<int>& micro_batches : {std::vector{0, 1, 2}, std::vector{3, 4, 5}}) {
     for (int round = 0; round < 3; ++round) {
       SpoilSlots(engine);
-      ASSERT_TRUE(
-          exchange.BeginPass(engine.exec(), {.first = round == 0, .last = round == 2}).ok());
-      if (round == 0 && rank > 0) {
-        ASSERT_TRUE(exchange.RunIdle(engine.exec()).ok());
+      const bool idle = round == 0 && rank > 0;
+      const PassExchange pass = {.first = round == 0, .last = round == 2, .idle = idle};
+      ASSERT_TRUE(exchange.BeginPass(engine.exec(), pass).ok());
+      if (idle) {
+        SitOut(engine, exchange);
       } else {
         const int micro_batch = micro_batches[static_cast<size_t>(round)];
         Backward(engine, exchange, [rank, micro_batch](int parameter, int64_t element) {
@@ -312,6 +322,7 @@ TEST_P(BlockSumsTest, Sums_AreNearThoseOfFp32_AndTheSameBitsAtEveryLevel) {
   // The levels cut the gradients into other buckets and parts.
   EXPECT_EQ(Exchange("fp8", "optimizer", Nothing()).sums, off);
   EXPECT_EQ(Exchange("fp8", "gradients", Nothing()).sums, off);
+  EXPECT_EQ(Exchange("fp8", "weights", Nothing()).sums, off);
 }
 
 TEST_P(BlockSumsTest, NotFinite_ReachesEveryRank_AndNoOtherElement) {
@@ -319,7 +330,7 @@ TEST_P(BlockSumsTest, NotFinite_ReachesEveryRank_AndNoOtherElement) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<std::pair<float, float>> special = Nothing();
   special.back() = {kNan, -kInfinity};
-  for (const char* shard : {"off", "optimizer", "gradients"}) {
+  for (const char* shard : {"off", "optimizer", "gradients", "weights"}) {
     SCOPED_TRACE(shard);
     Sums clean = Exchange("fp8", shard, Nothing()).sums;
     Sums spoiled = Exchange("fp8", shard, special).sums;
@@ -346,6 +357,9 @@ TEST_P(BlockSumsTest, BytesOnTheWay_AreThoseOfTheFormat) {
     const int64_t n = divided.elements;
     EXPECT_EQ(divided.bytes, (n + n / 128 + 4 * n) / ranks * (ranks - 1)) << "weights are fp32";
   }
+  const Outcome gradients = Exchange("fp8", "weights", Nothing());
+  EXPECT_EQ(gradients.bytes, (gradients.elements + gradients.elements / 128) / ranks * (ranks - 1))
+      << "no rank hands whole weights round";
 }
 
 }  // namespace

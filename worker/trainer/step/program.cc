@@ -98,8 +98,18 @@ std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) c
 absl::Status StepProgram::OpenExchange() {
   if (exchange_ == nullptr && comm_ != nullptr && comm_->world_size() > 1) {
     HEARTH_ASSIGN_OR_RETURN(exchange_, GradientExchange::New(engine_, *comm_, exchanged_));
+    if (engine_.parameters().weights_divided()) {
+      HEARTH_ASSIGN_OR_RETURN(divided_weights_,
+                              DividedWeights::New(engine_, *comm_, exchange_->beside(),
+                                                  exchanged_ == Exchanged::kGradients));
+    }
   }
   return absl::OkStatus();
+}
+
+int64_t StepProgram::comm_bytes() const {
+  const int64_t weights = divided_weights_ == nullptr ? 0 : divided_weights_->BytesPerPass();
+  return exchange_ == nullptr ? 0 : exchange_->bytes_per_step(turns()) + turns() * weights;
 }
 
 absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
@@ -119,21 +129,24 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   full.record = true;
   full.position = engine_.step_inputs();
   full.source_sums = engine_.sources() > 1 ? &state->source_sums[0][0] : nullptr;
+  full.weights = weights();
+  full.weight_quantizations = &state->weight_quantizations;
   GradientSpoiler spoiler(engine_, exchange_.get());
   full.hook = extra.spoil_gradient ? static_cast<PassHook*>(&spoiler) : exchange_.get();
   if (exchange_ != nullptr) {
     // Quantised weights were gathered where they were quantised.
-    HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(
-        exec,
-        {.gather = kind.first && !kind.format.own(), .first = kind.first, .last = kind.last}));
+    HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, {.gather = kind.first && !kind.format.own(),
+                                                       .first = kind.first,
+                                                       .last = kind.last,
+                                                       .idle = kind.idle}));
   }
   if (kind.first && kind.format.own()) {
     HEARTH_RETURN_IF_ERROR(engine_.quant().BeginStep(exec));
   }
-  HEARTH_RETURN_IF_ERROR(kind.idle
-                             ? exchange_->RunIdle(exec)
-                             : engine_.model().ForwardBackward(
-                                   exec, full, d_loss_, &state->loss_sum, &state->weight_sum));
+  Model& model = engine_.model();
+  HEARTH_RETURN_IF_ERROR(
+      kind.idle ? model.IdleForwardBackward(exec, full)
+                : model.ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum));
   return exchange_ == nullptr ? absl::OkStatus() : exchange_->FinishPass(exec);
 }
 
@@ -210,6 +223,21 @@ absl::Status StepProgram::CompleteWeights() {
                                                 : absl::OkStatus();
 }
 
+absl::Status StepProgram::TakeWholeWeights() {
+  return divided_weights_ != nullptr ? divided_weights_->TakeWhole(engine_.exec())
+                                     : CompleteWeights();
+}
+
+absl::Status StepProgram::StartWeights() {
+  const kernels::Exec& exec = engine_.exec();
+  const QuantState& quant = engine_.quant();
+  HEARTH_RETURN_IF_ERROR(quant.MeasureWeights(exec));
+  // Each rank has measured what it keeps.
+  HEARTH_RETURN_IF_ERROR(divided_weights_ != nullptr ? exchange_->ReduceWeightAmax(exec)
+                                                     : absl::OkStatus());
+  return quant.ScaleWeights(exec);
+}
+
 absl::Status StepProgram::RunAllOnce(const spec::StepFormat& format) {
   const kernels::Exec& exec = engine_.exec();
   for (const MicroBatchKind& kind : Kinds(format)) {
@@ -217,6 +245,7 @@ absl::Status StepProgram::RunAllOnce(const spec::StepFormat& format) {
   }
   Pass evaluation;
   evaluation.format = format;
+  evaluation.weights = weights();
   kernels::StepState* state = engine_.step_state();
   HEARTH_RETURN_IF_ERROR(
       engine_.model().ForwardLoss(exec, evaluation, &state->loss_sum, &state->weight_sum));
@@ -319,7 +348,7 @@ absl::Status StepProgram::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(
         attention_, engine_.model().CheckAttention(exec, injected ? -1.0 : kAttentionTolerance));
   }
-  HEARTH_RETURN_IF_ERROR(engine_.quant().StartWeights(exec));
+  HEARTH_RETURN_IF_ERROR(StartWeights());
   // Everything has run once before anything is recorded: code is loaded, plans are chosen.
   HEARTH_RETURN_IF_ERROR(RunAndCompare(formats));
   HEARTH_RETURN_IF_ERROR(CountOnce());

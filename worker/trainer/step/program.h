@@ -10,6 +10,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/product_check.h"
 #include "worker/trainer/comm/collective.h"
+#include "worker/trainer/step/divided_weights.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/exchange.h"
 
@@ -72,8 +73,15 @@ class StepProgram {
   // quantised weights.
   absl::Status Update(bool quantise_weights);
   // After an update with a sharded optimizer only this rank's parts of the weights are new, until
-  // the next step's first micro-batch or this call.
+  // the next step's first micro-batch or this call. Passes may then run.
   absl::Status CompleteWeights();
+  // The same for what reads whole weights between steps (Engine::whole_weight).
+  absl::Status TakeWholeWeights();
+  // The weights measured, scaled and quantised as they are (QuantState). All ranks call it
+  // together.
+  absl::Status StartWeights();
+  // What passes read weights from (Pass::weights); null: they are in place.
+  WeightSource* weights() const { return divided_weights_.get(); }
 
   // Launches in the graphs of a plain step; 0 on the CPU.
   int64_t graph_nodes() const;
@@ -85,9 +93,7 @@ class StepProgram {
   // What attention runs on, after Prepare on a GPU.
   const kernels::AttentionEngines& attention() const { return attention_; }
   // Bytes this rank sends in a step; 0 in a world of one.
-  int64_t comm_bytes() const {
-    return exchange_ == nullptr ? 0 : exchange_->bytes_per_step(turns());
-  }
+  int64_t comm_bytes() const;
   bool sharded() const { return exchange_ != nullptr && exchange_->sharded(); }
 
  private:
@@ -115,7 +121,8 @@ class StepProgram {
   const bool idle_first_;  // the step's first turn is idle
   kernels::AttentionEngines attention_;
   std::unique_ptr<kernels::ProductCheck> products_;
-  std::unique_ptr<GradientExchange> exchange_;  // null in a world of one
+  std::unique_ptr<GradientExchange> exchange_;       // null in a world of one
+  std::unique_ptr<DividedWeights> divided_weights_;  // null where weights are whole
   struct Recorded {
     MicroBatchKind kind;
     std::unique_ptr<kernels::Graph> graph;

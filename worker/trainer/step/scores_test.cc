@@ -145,13 +145,17 @@ TEST_F(ScoresTest, BadRequests_AreRefused) {
   EXPECT_FALSE(refused({{1, 36, 0}, 2}));
 }
 
-// Two ranks share the micro-batches of a job with evaluations; both get all scores.
+// Ranks share the micro-batches of a job with evaluations; all get all scores. With divided weights
+// those without one in the last round still hand their weights round.
 TEST_F(ScoresTest, TrainersOfSeveralRanks_GetTheScoresOfOne) {
   v1::JobSpec spec = SmallJob(dir_.path());
   spec.mutable_train()->add_evaluations()->set_task("piqa");
   const std::vector<ScoreRequest> requests = Requests(30);
   std::vector<std::vector<Score>> of;
-  for (const int world : {1, 2}) {
+  for (const auto& [ranks, shard] :
+       {std::pair(1, "off"), std::pair(2, "off"), std::pair(3, "weights")}) {
+    const int world = ranks;
+    spec.mutable_parallel()->set_shard(shard);
     std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(world);
     std::vector<std::vector<Score>> scores(static_cast<size_t>(world));
     std::vector<std::thread> threads;
@@ -172,11 +176,15 @@ TEST_F(ScoresTest, TrainersOfSeveralRanks_GetTheScoresOfOne) {
     }
     of.insert(of.end(), scores.begin(), scores.end());
   }
-  ASSERT_EQ(of.size(), 3U);
+  ASSERT_EQ(of.size(), 6U);
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(of[1][i].log_likelihood, of[2][i].log_likelihood);
-    EXPECT_NEAR(of[0][i].log_likelihood, of[1][i].log_likelihood, 1e-4);
-    EXPECT_EQ(of[0][i].greedy, of[1][i].greedy);
+    EXPECT_EQ(of[3][i].log_likelihood, of[4][i].log_likelihood);
+    EXPECT_EQ(of[3][i].log_likelihood, of[5][i].log_likelihood);
+    for (size_t rank = 1; rank < of.size(); ++rank) {
+      EXPECT_NEAR(of[0][i].log_likelihood, of[rank][i].log_likelihood, 1e-4);
+      EXPECT_EQ(of[0][i].greedy, of[rank][i].greedy);
+    }
   }
 }
 

@@ -87,7 +87,7 @@ absl::Status Trainer::StartPrecision(bool restored) {
   // Delayed scales come from earlier magnitudes, of which there are none yet: the first step runs
   // in BF16 and measures them.
   plain_step_ = quant.ScalesAreOfEarlierSteps() ? step_ + 1 : 0;
-  return quant.StartWeights(engine_.exec());
+  return program_.StartWeights();
 }
 
 bool Trainer::Plain(int64_t step) const {
@@ -304,15 +304,15 @@ absl::Status Trainer::Drain() {
   return Await(*drained_, launched());
 }
 
-absl::Status Trainer::CompleteWeights() {
-  HEARTH_RETURN_IF_ERROR(program_.CompleteWeights());
+absl::Status Trainer::TakeWholeWeights() {
+  HEARTH_RETURN_IF_ERROR(program_.TakeWholeWeights());
   // Drained, so that what reads the whole weights from the host or another stream finds them.
   return program_.sharded() ? Drain() : absl::OkStatus();
 }
 
 absl::Status Trainer::OnRankZero(const std::function<void()>& work) {
   watch_.Paused();
-  HEARTH_RETURN_IF_ERROR(CompleteWeights());
+  HEARTH_RETURN_IF_ERROR(TakeWholeWeights());
   if (comm_.rank() == 0) {
     work();
   }
@@ -422,6 +422,13 @@ absl::Status Trainer::BeginEvaluation() {
   return program_.CompleteWeights();
 }
 
+Pass Trainer::EvaluationPass(int64_t as_step) const {
+  Pass pass;
+  pass.format = Format(as_step);
+  pass.weights = program_.weights();
+  return pass;
+}
+
 void Trainer::TellEvaluation() {
   pulse_.Begin(std::exchange(evaluated_, true) ? Activity::kEvaluation : Activity::kPreparing,
                "evaluating");
@@ -456,14 +463,16 @@ absl::StatusOr<std::vector<Score>> Trainer::ScoreAll(absl::Span<const ScoreReque
   HEARTH_RETURN_IF_ERROR(BeginEvaluation());
   // The staging memory may still be on its way to the device.
   HEARTH_RETURN_IF_ERROR(Drain());
-  Pass pass;
-  pass.format = Format(step_ + 1);
+  const Pass pass = EvaluationPass(step_ + 1);
   std::vector<Score> scores(requests.size());
   // Each batch is scored by one rank; on the others its scores stay 0, so that the sum below hands
   // them round.
-  for (int64_t i = comm_.rank(); i < batches.size(); i += comm_.world_size()) {
+  for (int64_t round = 0; round < batches.size(); round += comm_.world_size()) {
     TellEvaluation();
-    HEARTH_RETURN_IF_ERROR(batches.Run(engine_, pass, i, absl::MakeSpan(scores)));
+    const int64_t i = round + comm_.rank();
+    HEARTH_RETURN_IF_ERROR(i < batches.size()
+                               ? batches.Run(engine_, pass, i, absl::MakeSpan(scores))
+                               : engine_.model().IdleForward(engine_.exec(), pass));
   }
   std::vector<double> sums(2 * scores.size());
   for (size_t i = 0; i < scores.size(); ++i) {
@@ -489,10 +498,13 @@ absl::StatusOr<double> Trainer::Evaluate() {
                                    validation_->samples_of_pass());
   kernels::StepState* state = engine_.step_state();
   HEARTH_RETURN_IF_ERROR(BeginEvaluation());
-  for (int64_t first = comm_.rank() * batch_.micro_batch; first < samples;
-       first += comm_.world_size() * batch_.micro_batch) {
+  // A rank without a micro-batch in the last round still hands its part of divided weights round.
+  for (int64_t round = 0; round < samples; round += comm_.world_size() * batch_.micro_batch) {
+    const int64_t first = round + comm_.rank() * batch_.micro_batch;
     HEARTH_RETURN_IF_ERROR(
-        EvaluateMicroBatch(first, std::min(batch_.micro_batch, samples - first), step_ + 1));
+        first < samples
+            ? EvaluateMicroBatch(first, std::min(batch_.micro_batch, samples - first), step_ + 1)
+            : engine_.model().IdleForward(exec, EvaluationPass(step_ + 1)));
   }
   kernels::StepState* staged = engine_.StagedState(0);
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, staged, state, sizeof(*state)));
@@ -521,8 +533,7 @@ absl::Status Trainer::EvaluateMicroBatch(int64_t first, int64_t count, int64_t a
   }
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
   HEARTH_RETURN_IF_ERROR(uploaded_[static_cast<size_t>(slot)]->Record(engine_.exec()));
-  Pass pass;
-  pass.format = Format(as_step);
+  const Pass pass = EvaluationPass(as_step);
   kernels::StepState* state = engine_.step_state();
   return engine_.model().ForwardLoss(engine_.exec(), pass, &state->loss_sum, &state->weight_sum);
 }

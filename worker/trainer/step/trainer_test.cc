@@ -23,8 +23,18 @@ struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
   double validation = 0;
-  std::vector<float> scales;  // of delayed scaling: all sites, activations and weights
+  std::vector<float> scales;    // of delayed scaling: all sites, activations and weights
+  std::vector<double> counted;  // of steps that count: amax and both numbers of each site; rank 0
 };
+
+void AppendCounted(const QuantState& quant, std::vector<double>& counted) {
+  const QuantState::Counts counts = quant.Counted();
+  for (int64_t site = 0; site < 3 * quant.size(); ++site) {
+    counted.insert(counted.end(), {static_cast<double>(counts.amax[site]),
+                                   static_cast<double>(counts.counts[2 * site]),
+                                   static_cast<double>(counts.counts[2 * site + 1])});
+  }
+}
 
 std::vector<float> DelayedScales(const Engine& engine) {
   std::vector<float> scales;
@@ -52,6 +62,9 @@ Curve Train(const v1::JobSpec& spec, int world_size) {
         ASSERT_EQ(result->verdict, Verdict::kGood);
         curve.losses.push_back(result->facts.loss);
         curve.grad_norms.push_back(result->facts.grad_norm);
+        if (result->counted) {
+          AppendCounted(rank->engine->quant(), curve.counted);
+        }
       }
       curve.validation = *rank->trainer->Evaluate();
       curve.scales = DelayedScales(*rank->engine);
@@ -159,6 +172,73 @@ TEST(Trainer, Step_OneMicroBatchARank_DividedGradients_GiveTheBitsOfWholeOnes) {
   }
 }
 
+// Without a size every block is a bucket at both levels, and nothing is summed in another order.
+// Models of one and several layers, tied and not, with a rank that sits out the first round.
+void ExpectBitsOfDividedGradients(v1::JobSpec spec, int ranks) {
+  spec.mutable_parallel()->clear_bucket_mib();
+  spec.mutable_parallel()->set_shard("gradients");
+  const Curve gradients = Train(spec, ranks);
+  spec.mutable_parallel()->set_shard("weights");
+  const Curve weights = Train(spec, ranks);
+  EXPECT_EQ(weights.losses, gradients.losses);
+  EXPECT_EQ(weights.grad_norms, gradients.grad_norms);
+  EXPECT_EQ(weights.validation, gradients.validation);
+  EXPECT_EQ(weights.scales, gradients.scales);
+  EXPECT_EQ(weights.counted, gradients.counted);
+}
+
+TEST(Trainer, Step_DividedWeights_GiveTheBitsOfDividedGradients) {
+  TempDir dir;
+  for (const char* family : {"llama", "gpt2"}) {
+    for (const int layers : {1, 5}) {
+      for (const char* master : {"fp32", "none"}) {
+        SCOPED_TRACE(testing::Message() << family << " " << layers << " " << master);
+        v1::JobSpec spec = SmallJob(dir.path(), family);
+        spec.mutable_model()->set_layers(layers);
+        spec.mutable_precision()->set_recipe("bf16");
+        spec.mutable_optimizer()->set_master(master);
+        spec.mutable_train()->set_steps(6);
+        ExpectBitsOfDividedGradients(spec, 2);
+        ExpectBitsOfDividedGradients(spec, 3);
+      }
+    }
+  }
+}
+
+// Every recipe: weights that are quantised as they arrive have the bits of those that the update
+// quantised, with each recomputation, and are counted alike.
+TEST(Trainer, Step_DividedWeightsOfEveryRecipe_GiveTheBitsOfDividedGradients) {
+  TempDir dir;
+  for (const std::string& recipe :
+       RecipesWhere([](const spec::Recipe& r) { return r.quantised(); })) {
+    for (const auto& [family, recompute] :
+         {std::pair("llama", "none"), std::pair("qwen3", "block")}) {
+      SCOPED_TRACE(recipe + " " + family);
+      const spec::Recipe& row = *spec::FindRecipe(recipe);
+      v1::JobSpec spec = SmallJob(dir.path(), family);
+      // Every extent is a multiple of 128, which the widest transform takes.
+      v1::ModelSpec& model = *spec.mutable_model();
+      model.set_layers(3);
+      model.set_hidden(128);
+      model.set_head_dim(32);
+      model.set_ffn_hidden(128);
+      spec.mutable_data()->set_sequence_length(32);
+      spec.mutable_batch()->set_micro_batch_size(4);
+      spec.mutable_batch()->set_global_batch_tokens(256);
+      v1::PrecisionSpec& precision = *spec.mutable_precision();
+      precision.set_recipe(recipe);
+      precision.set_lm_head(row.tensor_scaled() ? "fp8" : "bf16");
+      precision.set_warmup_steps(row.fprop.a.delayed() ? 2 : 0);
+      precision.mutable_high_precision_layers()->set_first(0);
+      precision.mutable_high_precision_layers()->set_last(0);
+      precision.set_stats_every(2);
+      spec.set_recompute(recompute);
+      spec.mutable_train()->set_steps(5);
+      ExpectBitsOfDividedGradients(spec, 2);
+    }
+  }
+}
+
 // A guard against broken sums, not a measure of quality. One rank exchanges nothing.
 TEST(Trainer, Step_Fp8Exchange_LearnsLikeFp32OnAnyNumberOfRanks) {
   TempDir dir;
@@ -166,7 +246,7 @@ TEST(Trainer, Step_Fp8Exchange_LearnsLikeFp32OnAnyNumberOfRanks) {
   const Curve one = LearningCurve(spec);
   spec.mutable_gradients()->set_reduce_dtype("fp8");
   EXPECT_EQ(Train(spec, 1).losses, one.losses);
-  for (const char* shard : {"off", "optimizer", "gradients"}) {
+  for (const char* shard : {"off", "optimizer", "gradients", "weights"}) {
     for (const int ranks : {2, 3, 4}) {
       SCOPED_TRACE(testing::Message() << shard << " " << ranks);
       spec.mutable_parallel()->set_shard(shard);
@@ -186,7 +266,7 @@ TEST(Trainer, Step_EveryOptimizer_LearnsAndGivesTheCurveOfOne) {
     SCOPED_TRACE(spec.optimizer().name());
     const Curve one = LearningCurve(spec);
     ExpectClose(Train(spec, 2), one);
-    for (const char* shard : {"optimizer", "gradients"}) {
+    for (const char* shard : {"optimizer", "gradients", "weights"}) {
       SCOPED_TRACE(shard);
       spec.mutable_parallel()->set_shard(shard);
       ExpectOneCurve(spec, {2, 4}, one);
@@ -205,7 +285,7 @@ TEST(Trainer, Step_Fp8ShardedOrNot_GivesTheCurveOfOne) {
     const Curve whole = Train(spec, 2);
     EXPECT_EQ(whole.scales.empty(), std::string(recipe) != "fp8");
     EXPECT_NEAR(whole.losses.back() / one.losses.back(), 1.0, 2e-2);
-    for (const char* shard : {"optimizer", "gradients"}) {
+    for (const char* shard : {"optimizer", "gradients", "weights"}) {
       spec.mutable_parallel()->set_shard(shard);
       const Curve sharded = Train(spec, 2);
       for (size_t i = 0; i < sharded.losses.size(); ++i) {

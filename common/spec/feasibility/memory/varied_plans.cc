@@ -1,6 +1,7 @@
 #include "common/spec/feasibility/memory/varied_plans.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -40,6 +41,20 @@ Variation VariedPlans::AsIs() const {
 
 std::vector<ShardLevel> VariedPlans::ShardLevels() const {
   return AllowedShardLevels(spec_.parallel(), gpus_);
+}
+
+absl::StatusOr<ShardLevel> VariedPlans::SmallestLevel(Variation variation) {
+  ShardLevel smallest = ShardLevel::kOff;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const ShardLevel level : ShardLevels()) {
+    variation.shard = level;
+    HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, Get(variation));
+    if (plan->plan.arena_bytes() < least) {
+      least = plan->plan.arena_bytes();
+      smallest = level;
+    }
+  }
+  return smallest;
 }
 
 absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {

@@ -50,6 +50,9 @@ class VariedPlans {
   absl::StatusOr<int64_t> Largest(const Variation& variation, int64_t bytes);
   // The levels of parallel.shard that the job allows, the preferred first.
   std::vector<ShardLevel> ShardLevels() const;
+  // The one of them with which the variation takes the least: to bring a large embedding together
+  // may take more than to keep the weights of few layers whole. Errors of Get.
+  absl::StatusOr<ShardLevel> SmallestLevel(Variation variation);
 
   const v1::JobSpec& spec() const { return spec_; }
   int gpus() const { return gpus_; }

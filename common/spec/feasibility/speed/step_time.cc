@@ -93,10 +93,10 @@ double UpdateMemorySeconds(const StepWork& work, const Calibration& c) {
   return seconds;
 }
 
-// The part of the gradient exchange that lengthens a step. (N - 1) / N of the gradients go through
-// each link to be summed, and as much of the sums, or of new weights, to be handed round. Backward
-// of the micro-batch, two thirds of it, runs beside it; nothing runs beside the exchange of whole
-// gradients in the update.
+// The part of the exchange that lengthens a step. (N - 1) / N of the gradients go through each link
+// to be summed, and as much of the sums, or of new weights, to be handed round. Backward of the
+// micro-batch, two thirds of it, runs beside it; nothing runs beside the exchange of whole
+// gradients in the update. Divided weights come beside both parts of each micro-batch.
 double ExchangeSeconds(const StepWork& work,
                        const GpuRow& gpu,
                        const Calibration& c,
@@ -104,14 +104,19 @@ double ExchangeSeconds(const StepWork& work,
                        double micro_batch_seconds) {
   const double share = (setting.gpus - 1.0) / setting.gpus;
   const double link = gpu.link_bytes * c.link;
-  const auto lengthens = [&](double seconds) {
-    const double beside = std::min(seconds, micro_batch_seconds * 2 / 3);
+  const auto lengthens = [&](double seconds, double part) {
+    const double beside = std::min(seconds, micro_batch_seconds * part);
     return seconds - beside + c.not_hidden * beside;
   };
-  const double sums = work.gradient_bytes * share / link;
+  constexpr double kForward = 1.0 / 3;
+  constexpr double kBackward = 2.0 / 3;
+  const double forward = work.forward_weight_bytes * share / link;
+  const double sums = (work.gradient_bytes + work.backward_weight_bytes) * share / link;
   const double all = sums + work.handed_round_bytes * share / link;
   const double before = work.sums_each_micro_batch ? setting.micro_batches - 1 : 0;
-  return before * lengthens(sums) + lengthens(all) + 2 * work.whole_gradient_bytes * share / link;
+  return setting.micro_batches * lengthens(forward, kForward) +
+         before * lengthens(sums, kBackward) + lengthens(all, kBackward) +
+         2 * work.whole_gradient_bytes * share / link;
 }
 
 // Share of the link to the host that copies from and to pinned memory reach. A rule of thumb for

@@ -14,6 +14,7 @@
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/blocks/head_block.h"
 #include "common/spec/plan/op_scratch.h"
+#include "common/spec/plan/weight_units.h"
 
 namespace hearth::spec {
 namespace {
@@ -115,6 +116,7 @@ class WorkBuilder {
   // states, and writes the weights, which are then quantised along both dimensions.
   void AddUpdate() {
     work_.sums_each_micro_batch = o_.divide_gradients;
+    AddGathers();
     const double orthogonal_share = AddOrthogonal();
     for (const Parameter& p : *o_.table) {
       const auto elements = static_cast<double>(p.elements());
@@ -142,12 +144,12 @@ class WorkBuilder {
         bytes += (3 * Bytes(p.gradient) + 2 * kBf16Bytes) * orthogonal_share;
         work_.whole_gradient_bytes += o_.shards > 1 ? elements * Bytes(p.gradient) : 0;
       }
-      if (o_.precision.Quantises(p)) {
-        bytes += Bytes(p.storage) + 2 * Bytes(o_.precision.recipe->fprop.b.dtype);
+      if (o_.precision.Quantises(p) && !o_.divide_weights) {
+        bytes += QuantiseBytes(p);
       }
       work_.gradient_bytes += elements * o_.reduce->PartBytes();
-      work_.handed_round_bytes +=
-          elements * (o_.shards > 1 ? Bytes(p.storage) : o_.reduce->SumBytes());
+      const double weight = o_.divide_weights ? 0 : Bytes(p.storage);
+      work_.handed_round_bytes += elements * (o_.shards > 1 ? weight : o_.reduce->SumBytes());
       if (bits == 0) {
         work_.update_bytes += elements * bytes;
       } else {
@@ -166,6 +168,29 @@ class WorkBuilder {
       bytes += o_.offload.Has(BufferClass::kOptimizer) ? Bytes(state.dtype) / state.per : 0;
     }
     return bytes;
+  }
+
+  // What quantising a weight along both dimensions reads and writes, an element.
+  double QuantiseBytes(const Parameter& p) const {
+    return Bytes(p.storage) + 2 * Bytes(o_.precision.recipe->fprop.b.dtype);
+  }
+
+  // Divided weights come together in each pass, and are quantised as they come: in forward, and
+  // all but those that are still there in backward.
+  void AddGathers() {
+    const GatheredElements gathered = GatheredInPass(PlanWeightUnits(o_));
+    const double bytes = Bytes(o_.recipe->parameters.storage);
+    work_.forward_weight_bytes = bytes * static_cast<double>(gathered.forward);
+    work_.backward_weight_bytes = bytes * static_cast<double>(gathered.backward);
+    PassWork quantise = {.name = "weights"};
+    for (const Parameter& p : *o_.table) {
+      if (o_.divide_weights && o_.precision.Quantises(p)) {
+        quantise.bytes += 2 * static_cast<double>(p.elements()) * QuantiseBytes(p);
+      }
+    }
+    if (quantise.bytes > 0) {
+      work_.passes.push_back(quantise);
+    }
   }
 
   void AddCoded(int bits, double values, double bytes) {

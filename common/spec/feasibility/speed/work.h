@@ -62,6 +62,10 @@ struct StepWork {
   double handed_round_bytes = 0;
   // Divided gradients: ranks sum them after each micro-batch, not only after the last.
   bool sums_each_micro_batch = false;
+  // Divided weights: gathered in the forward and in the backward part of each micro-batch, whole;
+  // none are handed round then.
+  double forward_weight_bytes = 0;
+  double backward_weight_bytes = 0;
   // Whole gradients that ranks gather and give back between backward and the update.
   double whole_gradient_bytes = 0;
 };

@@ -41,7 +41,7 @@ std::string Refusal(const BenchOptions& options) {
 
 TEST(ScalingBench, TwoRanks_AgreeAndSayWhatTheySent) {
   BenchOptions options = Options("cpu,cpu");
-  for (const char* sharded : {"off", "optimizer", "gradients"}) {
+  for (const char* sharded : {"off", "optimizer", "gradients", "weights"}) {
     options.job.overrides = {std::string("parallel.shard=") + sharded};
     const nlohmann::json out = Measured(options);
     EXPECT_EQ(out["ranks"], 2);

@@ -104,7 +104,7 @@ absl::Status ScalingRank::Build() {
   if (cuda_ != nullptr && rank_ == 0 && world_.save_plans) {
     HEARTH_RETURN_IF_ERROR(cuda_->SavePlans());
   }
-  HEARTH_RETURN_IF_ERROR(engine_->quant().StartWeights(engine_->exec()));
+  HEARTH_RETURN_IF_ERROR(program_->StartWeights());
   StageRandomBatch(*engine_);
   *engine_->StagedInputs(0) = BenchInputs(*engine_, batch_.global_tokens());
   return absl::OkStatus();

@@ -214,12 +214,12 @@ void BlockScaling::BindStep(uint64_t seed, const kernels::StepInputs* position) 
   }
 }
 
-absl::Status BlockScaling::BeginStep(const kernels::Exec& exec) const {
+absl::Status BlockScaling::BeginStep(const kernels::Exec& exec, const WeightRange& weights) const {
   if (each_step_.empty()) {
     return absl::OkStatus();
   }
   kernels::BlockQuantizeArgs args;
-  args.tensors = each_step_;
+  args.tensors = absl::MakeConstSpan(each_step_).subspan(weights.first, weights.count);
   return kernels::BlockQuantize(exec, args);
 }
 
@@ -249,10 +249,11 @@ absl::Status BlockScaling::UpdateWeights(const kernels::Exec& exec, const int32_
 }
 
 absl::Status BlockScaling::QuantizeWeights(const kernels::Exec& exec,
+                                           const WeightRange& weights,
                                            const int32_t* skip,
                                            uint64_t* counter) const {
   kernels::BlockQuantizeArgs args;
-  args.tensors = weights_;
+  args.tensors = absl::MakeConstSpan(weights_).subspan(weights.first, weights.count);
   args.skip = skip;
   args.counter = counter;
   return kernels::BlockQuantize(exec, args);

@@ -20,10 +20,11 @@ class BlockScaling : public Scaling {
                                           const OperandBuffers& buffers) const override;
   absl::Status Reset(const kernels::Exec& exec) const override;
   void BindStep(uint64_t seed, const kernels::StepInputs* position) override;
-  absl::Status BeginStep(const kernels::Exec& exec) const override;
+  absl::Status BeginStep(const kernels::Exec& exec, const WeightRange& weights) const override;
   absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const override;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const override;
   absl::Status QuantizeWeights(const kernels::Exec& exec,
+                               const WeightRange& weights,
                                const int32_t* skip,
                                uint64_t* counter) const override;
   size_t underflow() const override { return 1; }  // BlockForm::counts
@@ -54,9 +55,10 @@ class BlockScaling : public Scaling {
   float* TensorScale(int64_t site, bool columns) const;
 
   ScalingContext context_;
-  float* column_scale_inverse_;                          // [3 n], in steps of kScaleInverseStride
-  std::vector<kernels::BlockQuantizeTensor> weights_;    // every form but those below
-  std::vector<kernels::BlockQuantizeTensor> each_step_;  // columns whose signs are new in each step
+  float* column_scale_inverse_;                        // [3 n], in steps of kScaleInverseStride
+  std::vector<kernels::BlockQuantizeTensor> weights_;  // every form but those below
+  // Columns whose signs are new in each step; of all weights or of none.
+  std::vector<kernels::BlockQuantizeTensor> each_step_;
 };
 
 }  // namespace hearth::trainer

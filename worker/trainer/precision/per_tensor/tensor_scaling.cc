@@ -89,10 +89,11 @@ absl::Status TensorScaling::UpdateWeights(const kernels::Exec& exec, const int32
 }
 
 absl::Status TensorScaling::QuantizeWeights(const kernels::Exec& exec,
+                                            const WeightRange& weights,
                                             const int32_t* skip,
                                             uint64_t* counter) const {
   kernels::QuantizeArgs args;
-  args.tensors = weights_;
+  args.tensors = absl::MakeConstSpan(weights_).subspan(weights.first, weights.count);
   args.skip = skip;
   args.counter = counter;
   return kernels::Quantize(exec, args);
@@ -107,8 +108,10 @@ absl::Status TensorScaling::Count(const kernels::Exec& exec,
   return kernels::CountCodes(exec, args);
 }
 
-absl::Status TensorScaling::CountWeights(const kernels::Exec& exec) const {
-  for (int k = 0; k < context_.size(); ++k) {
+absl::Status TensorScaling::CountWeights(const kernels::Exec& exec,
+                                         const WeightRange& weights) const {
+  for (size_t i = weights.first; i < weights.first + weights.count; ++i) {
+    const auto k = static_cast<int>(i);
     HEARTH_RETURN_IF_ERROR(Count(exec, context_.Site(Role::kW, k), WeightRows(k).values));
   }
   return absl::OkStatus();

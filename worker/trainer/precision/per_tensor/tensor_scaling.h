@@ -16,9 +16,10 @@ class TensorScaling : public Scaling {
                                           const OperandBuffers& buffers) const override;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const override;
   absl::Status QuantizeWeights(const kernels::Exec& exec,
+                               const WeightRange& weights,
                                const int32_t* skip,
                                uint64_t* counter) const override;
-  absl::Status CountWeights(const kernels::Exec& exec) const override;
+  absl::Status CountWeights(const kernels::Exec& exec, const WeightRange& weights) const override;
   size_t underflow() const override { return 0; }
 
   const TensorScales& scales() const { return scales_; }

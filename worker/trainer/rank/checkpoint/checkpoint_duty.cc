@@ -108,7 +108,7 @@ absl::StatusOr<bool> CheckpointDuty::WritersReady(bool needed) {
 
 absl::Status CheckpointDuty::Submit() {
   submitted_step_ = session_.trainer().step();
-  if (const absl::Status whole = session_.trainer().CompleteWeights(); !whole.ok()) {
+  if (const absl::Status whole = session_.trainer().TakeWholeWeights(); !whole.ok()) {
     return rank_.Blame(whole);
   }
   HEARTH_RETURN_IF_ERROR(writer_->Submit(Content()));

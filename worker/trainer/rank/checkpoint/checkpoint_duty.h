@@ -37,7 +37,7 @@ class CheckpointDuty {
   absl::Status Start();
   // Begins a checkpoint of the weights after the step of `result` if one is due or was `asked` for,
   // and adds its time to the report. Nothing is in flight; all ranks call it after the same step.
-  // Errors: of Trainer::CompleteWeights, of BackgroundWriter::Submit and of the collective; sets
+  // Errors: of Trainer::TakeWholeWeights, of BackgroundWriter::Submit and of the collective; sets
   // rank.blame.
   absl::Status SaveIfDue(StepResult& result, bool asked);
   // Announces finished checkpoints. One that lacks a rank's part is only logged; on rank 0 the

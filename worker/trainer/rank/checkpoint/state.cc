@@ -180,6 +180,7 @@ std::string PlansJson(const Engine& engine, int world_size) {
   plans["micro_batch_size"] = engine.options().micro_batch;
   plans["shards"] = engine.shards();  // the gradient norm is summed in another order
   plans["divided_gradients"] = engine.parameters().gradients_divided();  // and so are they
+  plans["divided_weights"] = engine.parameters().weights_divided();  // their buckets are smaller
   return plans.dump();
 }
 
@@ -217,13 +218,14 @@ void AddWholeTensors(const Engine& engine, CheckpointContent& content) {
   }
   const bool whole = p.sharded() || p.some_weights_are_masters();
   for (int i = 0; i < p.size(); ++i) {
-    if (whole && p.weight(i).dtype == kernels::DType::kBF16) {
-      content.bf16_weights.push_back(p.weight(i).as<uint16_t>());
+    const kernels::TensorView& weight = engine.whole_weight(i);
+    if (whole && weight.dtype == kernels::DType::kBF16) {
+      content.bf16_weights.push_back(weight.as<uint16_t>());
     } else {
       // A GPU's weights are its masters rounded to weights_dtype, which is what the writer does
       // too.
       const bool masters = engine.on_gpu() && !p.sharded();
-      content.weights.push_back((masters ? p.master(i) : p.weight(i)).as<float>());
+      content.weights.push_back((masters ? p.master(i) : weight).as<float>());
     }
   }
 }
@@ -366,7 +368,8 @@ std::vector<std::string> PlanDifferences(const std::string& plans_json,
     differences.push_back("train.deterministic is not true");
   }
   // What checkpoints of older versions do not record.
-  const nlohmann::json unrecorded = {{"shards", 1}, {"divided_gradients", false}};
+  const nlohmann::json unrecorded = {
+      {"shards", 1}, {"divided_gradients", false}, {"divided_weights", false}};
   for (const auto& [key, value] : now.items()) {
     if (key == "micro_batch_size" || !before.is_object()) {
       continue;  // compared by its own name

@@ -40,7 +40,7 @@ absl::Status CopyWeights(const Engine& from, const Generator& to) {
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Upload> upload, Upload::New(to.exec()));
   std::vector<float> host;
   for (int i = 0; i < to.parameters().size(); ++i) {
-    const kernels::TensorView& weight = from.parameters().weight(i);
+    const kernels::TensorView& weight = from.whole_weight(i);
     if (weight.numel() != to.parameters().weight(i).numel()) {
       return absl::InternalError(absl::StrCat("parameter ", i, " has ", weight.numel(),
                                               " elements, and for texts ",

@@ -142,11 +142,14 @@ TEST(SamplesTest, RunRank_WithSamples_TrainsTheSameBits) {
   }
 }
 
-TEST(SamplesTest, RunRank_TwoRanksOfASharedOptimizer_RankZeroWritesAndBothTrainOn) {
+class SharedSamplesTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Levels, SharedSamplesTest, testing::Values("optimizer", "weights"));
+
+TEST_P(SharedSamplesTest, RunRank_TwoRanks_RankZeroWritesAndBothTrainOn) {
   const TempDir dir;
   v1::JobSpec spec = TextJob(dir.path());
   spec.mutable_resources()->set_workers(2);
-  spec.mutable_parallel()->set_shard("optimizer");
+  spec.mutable_parallel()->set_shard(GetParam());
   spec.mutable_checkpoint()->set_every_steps(0);
   const auto run = [&](const v1::JobSpec& job, const std::string& out) {
     auto store = std::make_unique<LocalKeyValueStore>();

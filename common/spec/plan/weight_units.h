@@ -1,0 +1,68 @@
+// With divided weights (ShardLevel) a rank keeps its part of every gradient bucket's weights. What
+// a pass reads is brought together in slots, one unit after the other: the embedding, each layer,
+// the head. A tied embedding and the head are one unit.
+//
+//   forward   slot 0  | embedding | ........................... head |
+//             slot 1  |  layer 0 arrives | layer 0 | layer 2 arrives | layer 2 ...
+//             slot 2  |                    layer 1 arrives | layer 1 | layer 3 arrives ...
+//
+// Backward visits the layers the other way round. As each unit always has the same slot, products
+// are bound to it once, and neighbours are never in one: a unit arrives beside the one before it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/spec/plan/gradient_buckets.h"
+#include "common/spec/plan/training_plan.h"
+
+namespace hearth::spec {
+
+struct WeightUnit {
+  // Its weights: numbers of buckets, and where each begins in the slot, in elements.
+  std::vector<size_t> buckets;
+  std::vector<int64_t> offsets;
+  int64_t elements = 0;
+  int slot = 0;
+};
+
+struct WeightSlot {
+  int64_t elements = 0;  // of the largest of its units
+  int32_t begins = 0;    // moments of the step (StepTimeline) between which it holds any
+  int32_t ends = 0;
+};
+
+struct WeightUnits {
+  std::vector<WeightUnit> units;  // in the order of forward
+  std::vector<int> of_block;      // by the number of a block
+  std::vector<WeightSlot> slots;
+
+  // Weights are not divided: they are in place all the time.
+  bool empty() const { return units.empty(); }
+  // In which order a pass needs units: forward, and if it goes back, through the layers again.
+  std::vector<int> Visits(bool backward) const;
+};
+
+// By the number of a block, for any model. Every bucket of divided weights lies in one unit.
+std::vector<int> UnitOfBlocks(const ModelShape& shape, const std::vector<Parameter>& table);
+
+// None where the plan does not divide weights.
+WeightUnits PlanWeightUnits(const TrainingPlanOptions& options);
+
+// Elements that a pass brings together, (W - 1) / W of which come from other ranks: those of the
+// units that it visits and that are not in their slot yet.
+struct GatheredElements {
+  int64_t forward = 0;
+  int64_t backward = 0;
+};
+GatheredElements GatheredInPass(const WeightUnits& units);
+
+// QuantisedOffsets for weights that are quantised when their unit arrives: places for each slot.
+std::vector<int64_t> QuantisedUnitOffsets(const std::vector<Parameter>& table,
+                                          const std::vector<int>& indices,
+                                          const PrecisionPlan& precision,
+                                          const WeightUnits& units,
+                                          bool transposed);
+
+}  // namespace hearth::spec

@@ -1,0 +1,34 @@
+// The newest weights whole, for what reads them between steps: checkpoints and texts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+#include "kernels/core/tensor.h"
+#include "worker/trainer/model/parameter_store.h"
+
+namespace hearth::trainer {
+
+// A rank's copy of divided weights in host memory, which holds them once. Memory that is never
+// written is never taken from the machine. Not thread-safe.
+class WholeWeights {
+ public:
+  // `parameters` have divided weights and outlive this.
+  explicit WholeWeights(const ParameterStore& parameters);
+
+  // As ParameterStore::weight, in host memory: what Take copied last, in the storage format.
+  const kernels::TensorView& weight(int i) const { return weights_[static_cast<size_t>(i)]; }
+  // Copies the weights of a unit, which is in its slot. On a GPU done when the stream gets there.
+  absl::Status Take(const kernels::Exec& exec, int unit) const;
+
+ private:
+  const ParameterStore& parameters_;
+  std::unique_ptr<uint8_t[]> memory_;
+  kernels::TensorView flat_;
+  std::vector<kernels::TensorView> weights_;
+};
+
+}  // namespace hearth::trainer
