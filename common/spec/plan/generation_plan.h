@@ -13,8 +13,8 @@
 namespace hearth::spec {
 
 struct GenerationPlanOptions {
-  // Shape, table, recipe, precision, threads and wide_bytes; `training` is false. Not read: micro_batch,
-  // sequence_length, store.
+  // Shape, table, recipe, precision, threads and wide_bytes; `training` is false. Not read:
+  // micro_batch, sequence_length, store.
   TrainingPlanOptions model;
   int64_t batch = 1;          // B
   int64_t length = 1;         // L, tokens of a text, its prompt included

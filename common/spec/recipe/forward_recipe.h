@@ -23,9 +23,9 @@ absl::StatusOr<const Recipe*> ForwardRecipe(std::string_view name,
                                             std::string_view device_kind,
                                             Emulation emulation);
 
-// The same for a model that writes texts: a row that ForwardRecipe takes, not emulated; or one whose
-// scales of tensors are known before their values, so that they can be measured once and hold for
-// every text. That one may be emulated.
+// The same for a model that writes texts: a row that ForwardRecipe takes, not emulated; or one
+// whose scales of tensors are known before their values, so that they can be measured once and hold
+// for every text. That one may be emulated.
 absl::StatusOr<const Recipe*> GenerationRecipe(std::string_view name, std::string_view device_kind);
 
 }  // namespace hearth::spec
