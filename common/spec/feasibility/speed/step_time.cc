@@ -33,8 +33,8 @@ double ProductSeconds(const ProductWork& p, const Calibration& c, double rate) {
 }
 
 // What the calls of a step of n micro-batches write and read of a gradient beyond the results that
-// calibrations time, which are BF16 and only written. Nothing hides it: an epilogue of a product has
-// no product beside it.
+// calibrations time, which are BF16 and only written. Nothing hides it: while a product writes its
+// result, no other product runs.
 double GradientSeconds(const ProductWork& p, const Calibration& c, double n) {
   if (p.gradient_bytes == 0) {
     return 0;
