@@ -25,13 +25,16 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr int kCandidates = 32;
-constexpr int kSamples = 5;
-// Search time of a key: at least this, or so many times the fastest launch.
-constexpr double kSearchMicroseconds = 60e3;
-constexpr double kSearchLaunches = 40;
-// A candidate slower than the best by this factor is dropped after one launch.
-constexpr double kHopeless = 1.5;
+// The search for a key's plan.
+constexpr struct {
+  int candidates = 32;
+  int samples = 5;
+  // At least this long, or so many times the fastest launch.
+  double microseconds = 60e3;
+  double launches = 40;
+  // A candidate slower than the best by this factor is dropped after one launch.
+  double hopeless = 1.5;
+} kSearch;
 constexpr uintptr_t kWorkspaceAlignment = 256;
 constexpr int kUnitScale = 127;  // the UE8M0 code of 1
 
@@ -279,7 +282,7 @@ absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> GemmPlans::Impl::He
     return lt.PreferenceSetAttribute(preference, attribute, &value, sizeof(value));
   };
   const uint64_t limit = workspace_bytes;
-  std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(kSearch.candidates);
   int count = 0;
   const MatmulObjects& o = plan.objects;
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
@@ -290,7 +293,7 @@ absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> GemmPlans::Impl::He
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a),
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c),
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_c),
-        lt.AlgoGetHeuristic(handle, o.desc, o.a, o.b, o.c, o.c, preference, kCandidates,
+        lt.AlgoGetHeuristic(handle, o.desc, o.a, o.b, o.c, o.c, preference, kSearch.candidates,
                             results.data(), &count)}) {
     status = status == CUBLAS_STATUS_SUCCESS ? step : status;
   }
@@ -357,7 +360,7 @@ absl::StatusOr<double> GemmPlans::Impl::Measure(const Exec& exec,
   }
   const int launches = std::clamp(static_cast<int>(150.0 / std::max(once, 1.0)), 1, 10);
   std::vector<double> samples;
-  for (int i = 0; i < (once > 1000.0 ? 2 : kSamples); ++i) {
+  for (int i = 0; i < (once > 1000.0 ? 2 : kSearch.samples); ++i) {
     HEARTH_ASSIGN_OR_RETURN(const double microseconds, sample(launches));
     samples.push_back(microseconds);
   }
@@ -395,7 +398,7 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
   double best = 0.0;
   size_t tried = 0;
   for (const cublasLtMatmulHeuristicResult_t& candidate : candidates) {
-    const double hopeless = best > 0.0 ? kHopeless * best : 1e30;
+    const double hopeless = best > 0.0 ? kSearch.hopeless * best : 1e30;
     const absl::StatusOr<double> measured = Measure(exec, plan, args, c, candidate, hopeless);
     ++tried;
     if (!measured.ok()) {
@@ -408,7 +411,7 @@ absl::Status GemmPlans::Impl::Search(const Exec& exec,
     }
     const double spent = watch.microseconds();
     if (best > 0.0 &&
-        (spent > std::max(kSearchMicroseconds, kSearchLaunches * best) || TuningIsOver(spent))) {
+        (spent > std::max(kSearch.microseconds, kSearch.launches * best) || TuningIsOver(spent))) {
       break;
     }
   }

@@ -24,8 +24,10 @@
 namespace hearth::coordinator {
 namespace {
 
-constexpr int kFinished = 1000;
-constexpr int kRunning = 100;
+constexpr struct {
+  int finished = 1000;
+  int running = 100;
+} kJobs;
 constexpr int kScrapes = 50;
 constexpr double kTargetMs = 100;
 
@@ -95,11 +97,11 @@ int Run() {
   View view(EventBounds{100});
   CoordinatorMetrics metrics(1);
   std::vector<Effects> batch(1);
-  for (int i = 0; i < kFinished; ++i) {
+  for (int i = 0; i < kJobs.finished; ++i) {
     AddJob(batch[0], absl::StrCat("finished-", i), v1::JOB_STATE_SUCCEEDED, i);
   }
-  for (int i = 0; i < kRunning; ++i) {
-    AddJob(batch[0], absl::StrCat("running-", i), v1::JOB_STATE_RUNNING, kFinished + i);
+  for (int i = 0; i < kJobs.running; ++i) {
+    AddJob(batch[0], absl::StrCat("running-", i), v1::JOB_STATE_RUNNING, kJobs.finished + i);
   }
   metrics.Observe(batch, view);
   view.Apply(absl::MakeSpan(batch));
@@ -121,14 +123,14 @@ int Run() {
   for (const absl::string_view line : absl::StrSplit(body, '\n', absl::SkipEmpty())) {
     series += absl::StartsWith(line, "#") ? 0 : 1;
   }
-  const size_t bound = (kRunning + kRecentJobs) * kSeriesPerJob + kSeriesFixed;
+  const size_t bound = (kJobs.running + kRecentJobs) * kSeriesPerJob + kSeriesFixed;
   const double p99 = ms[static_cast<size_t>(0.99 * (kScrapes - 1))];
   std::printf(
       "scrape, %d finished and %d running jobs: p50 %.1f ms, p99 %.1f ms (target <= %.0f)\n",
-      kFinished, kRunning, ms[kScrapes / 2], p99, kTargetMs);
+      kJobs.finished, kJobs.running, ms[kScrapes / 2], p99, kTargetMs);
   std::printf("%zu series (bound %zu), %.1f MiB\n", series, bound,
               static_cast<double>(body.size()) / (1 << 20));
-  const bool ok = p99 <= kTargetMs && series > size_t{kRunning} * 20 && series <= bound;
+  const bool ok = p99 <= kTargetMs && series > size_t{kJobs.running} * 20 && series <= bound;
   std::printf("%s\n", ok ? "ok" : "MISSED");
   return ok ? 0 : 1;
 }

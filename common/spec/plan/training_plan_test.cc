@@ -13,6 +13,7 @@
 #include "common/spec/plan/weight_units.h"
 #include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/small_llama.h"
 
 namespace hearth::spec {
 namespace {
@@ -25,23 +26,7 @@ constexpr ShardLevel kWeights = ShardLevel::kWeights;
 class TrainingPlanTest : public testing::Test {
  protected:
   TrainingPlanTest() {
-    v1::ModelSpec model;
-    model.set_layers(6);
-    model.set_hidden(64);
-    model.set_heads(4);
-    model.set_kv_heads(2);
-    model.set_head_dim(16);
-    model.set_ffn_hidden(160);
-    model.set_vocab(1000);
-    model.set_norm("rmsnorm");
-    model.set_norm_eps(1e-5);
-    model.set_position("rope");
-    model.set_rope_theta(10000);
-    model.set_activation("swiglu");
-    model.set_attention_bias("none");
-    model.set_tied(true);
-    model.set_init_std(0.02);
-    options_.shape = *ResolveModelShape(model, 64);
+    options_.shape = *ResolveModelShape(SmallLlama(6, "none", true), 64);
     options_.recipe = FindRecipe("bf16");
     table_ =
         BuildParameterTable(options_.shape, options_.recipe->parameters, FindOptimizer("adamw"));

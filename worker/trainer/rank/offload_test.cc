@@ -14,6 +14,7 @@
 #include "common/spec/optimizer/optimizer_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/trainer/state_cases.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/meta.h"
@@ -76,33 +77,6 @@ std::vector<std::vector<std::string>> Train(const v1::JobSpec& spec, int ranks) 
     thread.join();
   }
   return all;
-}
-
-struct StateCase {
-  std::string_view optimizer;
-  std::string_view state;
-  const char* master;
-};
-
-void PrintTo(const StateCase& row, std::ostream* out) {
-  *out << row.optimizer << ", state " << row.state << ", master " << row.master;
-}
-
-std::vector<StateCase> StateCases() {
-  std::vector<StateCase> cases;
-  for (const spec::OptimizerRow& optimizer : spec::Optimizers()) {
-    for (const spec::StateFormatRow& format : spec::StateFormatRows()) {
-      const bool keeps = std::all_of(
-          optimizer.states.begin(), optimizer.states.end(),
-          [&](const spec::StateSpec& state) { return state.narrow && format.Keeps(state.kind); });
-      for (const char* const master : {"fp32", "none"}) {
-        if (keeps) {
-          cases.push_back({optimizer.name, format.name, master});
-        }
-      }
-    }
-  }
-  return cases;
 }
 
 class OffloadTest : public testing::TestWithParam<StateCase> {

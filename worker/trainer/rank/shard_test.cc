@@ -18,6 +18,7 @@
 #include "common/spec/plan/plan_inputs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/trainer/state_cases.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
@@ -139,33 +140,6 @@ TEST_P(ShardTest, Initialise_EveryRank_HasTheWholeWeights) {
 
 // ---- Formats of optimizer state, of each optimizer that keeps its state so, with masters and
 // without.
-
-struct StateCase {
-  std::string_view optimizer;
-  std::string_view state;
-  const char* master;
-};
-
-void PrintTo(const StateCase& row, std::ostream* out) {
-  *out << row.optimizer << ", state " << row.state << ", master " << row.master;
-}
-
-std::vector<StateCase> StateCases() {
-  std::vector<StateCase> cases;
-  for (const spec::OptimizerRow& optimizer : spec::Optimizers()) {
-    for (const spec::StateFormatRow& format : spec::StateFormatRows()) {
-      const bool keeps = std::all_of(
-          optimizer.states.begin(), optimizer.states.end(),
-          [&](const spec::StateSpec& state) { return state.narrow && format.Keeps(state.kind); });
-      for (const char* const master : {"fp32", "none"}) {
-        if (keeps) {
-          cases.push_back({optimizer.name, format.name, master});
-        }
-      }
-    }
-  }
-  return cases;
-}
 
 // Matrices of 4096 elements and more, so that formats in blocks take them.
 v1::JobSpec Wide(v1::JobSpec spec, const StateCase& row) {

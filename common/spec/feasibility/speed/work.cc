@@ -21,9 +21,11 @@ namespace {
 
 // Kernels of a layer and outside of the layers, both passes: hearth-112m's graphs on an H200 have
 // 473 nodes in BF16 and 488 in FP8.
-constexpr double kLaunchesOfLayer = 38;
-constexpr double kLaunchesOfQuantisedLayer = 40;
-constexpr double kLaunchesOutside = 17;
+constexpr struct {
+  double layer = 38;
+  double quantised_layer = 40;
+  double outside = 17;
+} kLaunches;
 constexpr double kBf16Bytes = 2;
 
 double Bytes(DType dtype) {
@@ -45,8 +47,8 @@ class WorkBuilder {
       }
     }
     const auto layers = static_cast<double>(o_.shape.layers);
-    work_.launches = layers * (scope_.quantised ? kLaunchesOfQuantisedLayer : kLaunchesOfLayer) +
-                     kLaunchesOutside;
+    work_.launches = layers * (scope_.quantised ? kLaunches.quantised_layer : kLaunches.layer) +
+                     kLaunches.outside;
     work_.head_dim = o_.shape.head_dim;
     work_.sequence_length = o_.sequence_length;
     AddUpdate();
