@@ -16,10 +16,12 @@ namespace {
 
 // Steps that count as "now".
 constexpr size_t kRecent = 20;
-// Thresholds of warnings; shares are of the time of the recent steps.
-constexpr double kDataShare = 0.05;
-constexpr double kCommShare = 0.10;
-constexpr double kCheckpointShare = 0.05;
+// Thresholds of warnings: shares of the time of the recent steps.
+constexpr struct {
+  double data = 0.05;
+  double comm = 0.10;
+  double checkpoint = 0.05;
+} kShares;
 constexpr double kLowUtilization = 0.80;
 constexpr double kLowClock = 0.80;        // of the highest, while busy
 constexpr double kSlowerThanBest = 1.15;  // median step time against the best stretch's
@@ -414,15 +416,15 @@ class Diagnosis {
       comm += step.comm_seconds();
       checkpoint += step.checkpoint_seconds();
     }
-    Share(data, kDataShare, "data", "is waiting for data",
+    Share(data, kShares.data, "data", "is waiting for data",
           "put the dataset on a local SSD or into memory (it is read through mmap), and give the "
           "worker more --threads");
-    Share(comm, kCommShare, "communication",
+    Share(comm, kShares.comm, "communication",
           absl::StrCat("is communication over ", info_.comm(), " that compute does not hide (",
                        info_.world_size(), " ranks)"),
           "raise batch.global_batch_tokens (fewer reductions a token), gradients.reduce_dtype: "
           "bf16 or fp8; nvidia-smi topo -m shows how the GPUs are joined");
-    Share(checkpoint, kCheckpointShare, "checkpoints", "goes into writing checkpoints",
+    Share(checkpoint, kShares.checkpoint, "checkpoints", "goes into writing checkpoints",
           "raise checkpoint.every_steps, or use a faster disk for --checkpoint-root");
   }
 
