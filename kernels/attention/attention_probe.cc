@@ -16,12 +16,10 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr struct {
-  int64_t batch = 2;
-  int64_t sequence = 192;
-  int64_t heads = 4;
-  int64_t kv_heads = 2;
-} kShape;
+constexpr int64_t kBatch = 2;
+constexpr int64_t kSequence = 192;
+constexpr int64_t kHeads = 4;
+constexpr int64_t kKvHeads = 2;
 constexpr double kTolerance = 0.03;  // BF16 probabilities, gradients summed over 192 keys
 
 // Everything of one shape on the CPU in fp32, inputs rounded to BF16.
@@ -32,30 +30,30 @@ struct Reference {
 
 absl::StatusOr<Reference> MakeReference(int64_t head_dim) {
   Reference r;
-  r.dims = {kShape.batch, kShape.sequence, kShape.heads, kShape.kv_heads, head_dim};
-  const int64_t rows = kShape.batch * kShape.sequence;
-  const int64_t width = (kShape.heads + 2 * kShape.kv_heads) * head_dim;
+  r.dims = {kBatch, kSequence, kHeads, kKvHeads, head_dim};
+  const int64_t rows = kBatch * kSequence;
+  const int64_t width = (kHeads + 2 * kKvHeads) * head_dim;
   const auto normal = [&](std::vector<float>& values, int64_t count, uint32_t tensor) {
     values.resize(static_cast<size_t>(count));
     FillNormal({11, RngPurpose::kTest, 0, 0, tensor}, 0, 0.0, 1.0, values.data(), count);
     std::transform(values.begin(), values.end(), values.begin(), &RoundBf16);
   };
   normal(r.qkv, rows * width, 1);
-  normal(r.d_out, rows * kShape.heads * head_dim, 2);
+  normal(r.d_out, rows * kHeads * head_dim, 2);
   r.out.resize(r.d_out.size());
-  r.lse.resize(static_cast<size_t>(rows * kShape.heads));
+  r.lse.resize(static_cast<size_t>(rows * kHeads));
   r.d_qkv.resize(r.qkv.size());
   AttentionForwardArgs f;
   f.dims = r.dims;
   f.qkv = View(r.qkv.data(), {rows, width});
-  f.out = View(r.out.data(), {rows, kShape.heads * head_dim});
-  f.lse = View(r.lse.data(), {kShape.batch, kShape.heads, kShape.sequence});
+  f.out = View(r.out.data(), {rows, kHeads * head_dim});
+  f.lse = View(r.lse.data(), {kBatch, kHeads, kSequence});
   AttentionBackwardArgs b;
   b.dims = r.dims;
   b.qkv = f.qkv;
   b.out = f.out;
   b.lse = f.lse;
-  b.d_out = View(r.d_out.data(), {rows, kShape.heads * head_dim});
+  b.d_out = View(r.d_out.data(), {rows, kHeads * head_dim});
   b.d_qkv = View(r.d_qkv.data(), {rows, width});
   const size_t scratch = std::max(cpu::AttentionForwardWorkspaceBytes(f, 1),
                                   cpu::AttentionBackwardWorkspaceBytes(b, 1));
@@ -114,16 +112,16 @@ absl::StatusOr<double> Error(const Exec& exec,
 
 absl::StatusOr<double> RunOnGpu(const Exec& exec, const Reference& r) {
   Memory memory(exec);
-  const int64_t rows = kShape.batch * kShape.sequence;
-  const int64_t width = (kShape.heads + 2 * kShape.kv_heads) * r.dims.head_dim;
-  const int64_t q_width = kShape.heads * r.dims.head_dim;
+  const int64_t rows = kBatch * kSequence;
+  const int64_t width = (kHeads + 2 * kKvHeads) * r.dims.head_dim;
+  const int64_t q_width = kHeads * r.dims.head_dim;
   AttentionForwardArgs f;
   f.dims = r.dims;
   f.round = DType::kBF16;
   HEARTH_ASSIGN_OR_RETURN(f.qkv, memory.Bf16(r.qkv, {rows, width}));
   HEARTH_ASSIGN_OR_RETURN(f.out, memory.Bf16(r.d_out, {rows, q_width}));
   HEARTH_ASSIGN_OR_RETURN(void* const lse, memory.Take(r.lse.size() * 4));
-  f.lse = TensorView(lse, DType::kF32, {kShape.batch, kShape.heads, kShape.sequence});
+  f.lse = TensorView(lse, DType::kF32, {kBatch, kHeads, kSequence});
   AttentionBackwardArgs b;
   b.dims = r.dims;
   b.round = DType::kBF16;

@@ -21,11 +21,11 @@
 namespace hearth::worker {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-namespace fs = std::filesystem;
 
 // Every Debian has it.
 constexpr char kUser[] = "nobody";
