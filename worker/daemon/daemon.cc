@@ -260,7 +260,7 @@ absl::Status Daemon::StartSampling(const Supervisor::Options& trainers) {
                                 absl::StrCat(device_.threads()),
                                 "--checkpoint-root",
                                 root_.path()};
-  sampling.device = trainers.device;
+  sampling.device = trainers.child.device;
   sampling.gone_bound = options_.gone_bound;
   HEARTH_ASSIGN_OR_RETURN(sampling_, Sampling::Create(sampling, root_, clock_, *table_));
   return absl::OkStatus();
