@@ -178,15 +178,17 @@ TEST_F(LoaderTest, Locate_Mixture_EachSourceGoesThroughItsPassesWithoutGaps) {
   ASSERT_TRUE(loader.ok()) << loader.status();
   std::map<std::pair<int, int64_t>, std::set<int64_t>> seen;
   std::map<int, int64_t> count;
+  const int64_t windows[] = {499 / kT, 299 / kT};
   for (int64_t n = 0; n < 70000; ++n) {
     const Loader::Location at = (*loader)->Locate(n);
-    const int64_t windows = at.source == 0 ? 499 / kT : 299 / kT;
-    EXPECT_EQ(at.pass, count[at.source]++ / windows);
+    EXPECT_EQ(at.pass, count[at.source]++ / windows[at.source]);
     EXPECT_TRUE(seen[std::make_pair(at.source, at.pass)].insert(at.window).second);
   }
-  EXPECT_EQ((*loader)->PassesBegun(70000), (count[0] + 499 / kT - 1) / (499 / kT));
-  EXPECT_DOUBLE_EQ((*loader)->PassesOf(0, 70000), static_cast<double>(count[0]) / (499 / kT));
-  EXPECT_DOUBLE_EQ((*loader)->PassesOf(1, 70000), static_cast<double>(count[1]) / (299 / kT));
+  EXPECT_EQ((*loader)->PassesBegun(70000), (count[0] + windows[0] - 1) / windows[0]);
+  for (const int source : {0, 1}) {
+    EXPECT_DOUBLE_EQ((*loader)->PassesOf(source, 70000),
+                     static_cast<double>(count[source]) / static_cast<double>(windows[source]));
+  }
   EXPECT_EQ((*loader)->PassesOf(1, 0), 0.0);
 }
 

@@ -119,9 +119,9 @@ double ExchangeSeconds(const StepWork& work,
          2 * work.whole_gradient_bytes * share / link;
 }
 
-// Share of the link to the host that copies from and to pinned memory reach. A rule of thumb for
-// PCIe, not measured.
-constexpr double kHostShare = 0.8;
+// Share of the link to the host that copies from and to pinned memory reach in both directions at
+// once: of PCIe 5.0 on a machine with H200 (docs/memory.md).
+constexpr double kHostShare = 0.74;
 
 // The part of the way from and to the host's memory that lengthens a step: both directions go at
 // the same time, and beside the kernels of the update.
