@@ -8,7 +8,7 @@
 namespace hearth {
 
 // Bytes that this process may still take: what the machine has available, or what is left of the
-// control group's limit if that is less. As good as no limit where the machine does not say.
+// control group's limit if that is less. A very large number if the machine does not say.
 int64_t AvailableMemory(Env& env);
 
 }  // namespace hearth

@@ -18,6 +18,7 @@
 #include "common/base/version.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/feasibility/measured_plan.h"
+#include "common/spec/feasibility/step_parts.h"
 #include "common/spec/objective/objective_table.h"
 #include "coordinator/core/event_bounds.h"
 #include "coordinator/http/log_tail.h"
@@ -155,7 +156,10 @@ Json Plan(const v1::JobRecord& record) {
     return Json();
   }
   const v1::JobPlan& plan = record.plan();
-  const v1::StepPlan& step = plan.step();
+  Json parts;
+  for (const spec::StepPart& part : spec::kStepParts) {
+    parts[part.brief] = (plan.step().*part.get)();
+  }
   return {{"gpu", plan.gpu()},
           {"gpus", plan.gpus()},
           {"unknown", plan.unknown()},
@@ -169,17 +173,7 @@ Json Plan(const v1::JobRecord& record) {
             {"watts", Measured(spec::MeasuredWatts(plan))},
             {"memory_bytes", Known(plan.measured().memory_bytes())},
             {"steps", plan.measured().steps()}}},
-          {"step_seconds",
-           {{"products", step.product_seconds()},
-            {"attention", step.attention_seconds()},
-            {"memory", step.memory_seconds()},
-            {"optimizer", step.update_seconds()},
-            {"gaps", step.gap_seconds()},
-            {"lower clock", step.stretch_seconds()},
-            {"emulation", step.emulated_seconds()},
-            {"gradients", step.exchange_seconds()},
-            {"waiting", step.lockstep_seconds()},
-            {"host memory", step.offload_seconds()}}}};
+          {"step_seconds", std::move(parts)}};
 }
 
 metrics::HttpResponse OneJob(const v1::JobRecord& record) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/units.h"
+#include "common/spec/feasibility/step_parts.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/recipe.h"
 
@@ -213,21 +214,11 @@ class Diagnosis {
         absl::StrFormat("you reach %s of what %s should give: %.1f of %.1f ms a step, %s (",
                         Percent(share), gpus, plan.step().seconds() * 1e3, median_ * 1e3,
                         FormatTokensPerSecond(plan.tokens_per_second()));
-    const std::pair<const char*, double> parts[] = {
-        {"products", plan.step().product_seconds()},
-        {"attention", plan.step().attention_seconds()},
-        {"memory-bound kernels", plan.step().memory_seconds()},
-        {"optimizer", plan.step().update_seconds()},
-        {"gaps", plan.step().gap_seconds()},
-        {"lower clock", plan.step().stretch_seconds()},
-        {"emulation", plan.step().emulated_seconds()},
-        {"gradients", plan.step().exchange_seconds()},
-        {"waiting for the slowest", plan.step().lockstep_seconds()},
-        {"host memory", plan.step().offload_seconds()}};
     const char* between = "";
-    for (const auto& [name, seconds] : parts) {
+    for (const spec::StepPart& part : spec::kStepParts) {
+      const double seconds = (plan.step().*part.get)();
       if (seconds > 0.0) {
-        absl::StrAppendFormat(&text, "%s%s %.1f", between, name, seconds * 1e3);
+        absl::StrAppendFormat(&text, "%s%s %.1f", between, part.brief, seconds * 1e3);
         between = " + ";
       }
     }
@@ -422,8 +413,8 @@ class Diagnosis {
     Share(comm, kShares.comm, "communication",
           absl::StrCat("is communication over ", info_.comm(), " that compute does not hide (",
                        info_.world_size(), " ranks)"),
-          "raise batch.global_batch_tokens (fewer reductions a token), gradients.reduce_dtype: "
-          "bf16 or fp8; nvidia-smi topo -m shows how the GPUs are joined");
+          "raise batch.global_batch_tokens (fewer reductions a token), take a narrower "
+          "gradients.reduce_dtype; nvidia-smi topo -m shows how the GPUs are joined");
     Share(checkpoint, kShares.checkpoint, "checkpoints", "goes into writing checkpoints",
           "raise checkpoint.every_steps, or use a faster disk for --checkpoint-root");
   }

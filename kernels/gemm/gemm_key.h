@@ -1,4 +1,4 @@
-// What tells products apart for which the library may choose different algorithms.
+// The properties of a product by which the library may choose an algorithm.
 #pragma once
 
 #include <cstdint>

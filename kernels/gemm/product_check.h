@@ -24,9 +24,9 @@ class ProductCheck {
   using Product = absl::FunctionRef<absl::Status(const Exec&, const GemmArgs&)>;
   // Runs `native`. The first product of each kind (formats, extents, whether c is added to) is also
   // compared with `reference` in its first and its last 128 rows, which bounds the time: first
-  // these rows of a get random codes, for what a step prepares with may be zeros. So a must not be
-  // a weight, and in blocks it lies in cuBLASLt's order; c is what `native` makes of it. A kind of
-  // which `reference` is zero is compared when it comes again.
+  // these rows of a get random codes, because the operands of the preparing step may be zeros. So a
+  // must not be a weight, and in blocks it lies in cuBLASLt's order; c is what `native` makes of
+  // it. If the reference is zero, the kind is compared when it comes again.
   // Waits for the stream; not while it is being captured.
   // Errors: those of `native` and `reference`; kUnimplemented: they differ, the text says where.
   absl::Status Run(const Exec& exec, const GemmArgs& args, Product native, Product reference);

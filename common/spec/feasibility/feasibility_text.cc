@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/base/units.h"
 #include "common/spec/feasibility/memory/parameter_bytes.h"
+#include "common/spec/feasibility/step_parts.h"
 
 namespace hearth::spec {
 namespace {
@@ -70,22 +71,11 @@ void AddSavings(const Feasibility& f, std::string& out) {
 
 void AddStep(const Feasibility& f, std::string& out) {
   const StepTime& t = f.time;
-  const std::pair<const char*, double> parts[] = {
-      {"matrix products", t.product_seconds},
-      {"attention", t.attention_seconds},
-      {"norms, activations, loss", t.memory_seconds},
-      {"optimizer", t.update_seconds},
-      {"between kernels", t.gap_seconds},
-      {"lower clock in a step", t.stretch_seconds},
-      {"emulation", t.emulated_seconds},
-      {"gradients not hidden", t.exchange_seconds},
-      {"waiting for the slowest", t.lockstep_seconds},
-      {"host memory not hidden", t.offload_seconds},
-  };
   absl::StrAppendFormat(&out, "\n%-24s %10s %8s\n", "STEP", "MS", "SHARE");
-  for (const auto& [name, seconds] : parts) {
+  for (const StepPart& part : kStepParts) {
+    const double seconds = t.*part.seconds;
     if (seconds > 0) {
-      absl::StrAppendFormat(&out, "%-24s %10.2f %6.1f %%\n", name, seconds * kMs,
+      absl::StrAppendFormat(&out, "%-24s %10.2f %6.1f %%\n", part.label, seconds * kMs,
                             100 * seconds / t.seconds);
     }
   }

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "common/spec/feasibility/step_parts.h"
+
 namespace hearth::spec {
 namespace {
 
@@ -13,25 +15,9 @@ struct Pair {
   void (Message::*set)(Value);
 };
 
+// What is not a part of the time.
 using StepPair = Pair<StepTime, v1::StepPlan, double>;
-constexpr StepPair kStepSeconds[] = {
-    {&StepTime::product_seconds, &v1::StepPlan::product_seconds,
-     &v1::StepPlan::set_product_seconds},
-    {&StepTime::attention_seconds, &v1::StepPlan::attention_seconds,
-     &v1::StepPlan::set_attention_seconds},
-    {&StepTime::memory_seconds, &v1::StepPlan::memory_seconds, &v1::StepPlan::set_memory_seconds},
-    {&StepTime::update_seconds, &v1::StepPlan::update_seconds, &v1::StepPlan::set_update_seconds},
-    {&StepTime::gap_seconds, &v1::StepPlan::gap_seconds, &v1::StepPlan::set_gap_seconds},
-    {&StepTime::stretch_seconds, &v1::StepPlan::stretch_seconds,
-     &v1::StepPlan::set_stretch_seconds},
-    {&StepTime::emulated_seconds, &v1::StepPlan::emulated_seconds,
-     &v1::StepPlan::set_emulated_seconds},
-    {&StepTime::exchange_seconds, &v1::StepPlan::exchange_seconds,
-     &v1::StepPlan::set_exchange_seconds},
-    {&StepTime::lockstep_seconds, &v1::StepPlan::lockstep_seconds,
-     &v1::StepPlan::set_lockstep_seconds},
-    {&StepTime::offload_seconds, &v1::StepPlan::offload_seconds,
-     &v1::StepPlan::set_offload_seconds},
+constexpr StepPair kStepNumbers[] = {
     {&StepTime::seconds, &v1::StepPlan::seconds, &v1::StepPlan::set_seconds},
     {&StepTime::watts, &v1::StepPlan::watts, &v1::StepPlan::set_watts},
 };
@@ -125,7 +111,10 @@ MatrixFormat FormatNamed(const std::string& name) {
 
 StepTime StepTimeOf(const v1::StepPlan& step) {
   StepTime time;
-  Read(kStepSeconds, step, time);
+  for (const StepPart& part : kStepParts) {
+    time.*part.seconds = (step.*part.get)();
+  }
+  Read(kStepNumbers, step, time);
   time.unknown = step.unknown();
   for (const v1::ProductPlan& product : step.products()) {
     time.products.push_back({{.weight = product.weight(),
@@ -229,7 +218,10 @@ FeasibilityQuery QueryOf(const v1::PlanQuestion& question) {
 
 v1::StepPlan StepPlanOf(const StepTime& time) {
   v1::StepPlan step;
-  Write(kStepSeconds, time, step);
+  for (const StepPart& part : kStepParts) {
+    (step.*part.set)(time.*part.seconds);
+  }
+  Write(kStepNumbers, time, step);
   step.set_unknown(time.unknown);
   return step;
 }

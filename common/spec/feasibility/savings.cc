@@ -241,7 +241,8 @@ class Chooser {
     }
     choice_.reasons.push_back(absl::StrFormat(
         "with all that a plan proposes (%s) it still takes %.2f GB; offload, a smaller model, a "
-        "shorter sequence or more GPUs (--gpus), which divide the optimizer, would need less",
+        "shorter sequence or more GPUs (--gpus), which divide the optimizer, the gradients and the "
+        "weights, would need less",
         all, 1e-9 * static_cast<double>(least_bytes_ + OverheadBytes(plans_.gpus()))));
     return std::move(choice_);
   }

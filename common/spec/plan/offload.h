@@ -30,9 +30,9 @@ void SetOffload(HostClasses away, v1::JobSpec& job);
 // the other is written back and filled again.
 inline constexpr int kOffloadSlots = 2;
 
-// Bytes of a slot for `streamed` bytes of the host: a sixteenth, so that no more than that of the
-// way in and of the way out has nothing beside it; at most 64 MiB, above which copies get no
-// faster, and no less than a few blocks of every state need.
+// Bytes of a slot for `streamed` bytes of the host: a sixteenth, because nothing hides the first
+// fetch and the last write; at most 64 MiB, above which copies get no faster, and no less than a
+// few blocks of every state need.
 int64_t OffloadSlotBytes(int64_t streamed);
 
 }  // namespace hearth::spec

@@ -16,6 +16,7 @@
 #include "common/plot/svg.h"
 #include "common/spec/feasibility/feasibility_text.h"
 #include "common/spec/feasibility/memory/parameter_bytes.h"
+#include "common/spec/feasibility/step_parts.h"
 #include "common/spec/gpus/gpus.h"
 #include "jobctl/views/output/output.h"
 #include "jobctl/views/output/table.h"
@@ -182,11 +183,9 @@ nlohmann::json TimeJson(const Feasibility& f) {
                         {"seconds", Number(known, f.seconds)},
                         {"goodput", Number(known, f.goodput)},
                         {"watts", Number(t.watts > 0, t.watts)}};
-  out["step"] = {{"products", t.product_seconds},   {"attention", t.attention_seconds},
-                 {"memory", t.memory_seconds},      {"optimizer", t.update_seconds},
-                 {"gaps", t.gap_seconds},           {"stretch", t.stretch_seconds},
-                 {"emulation", t.emulated_seconds}, {"exchange", t.exchange_seconds},
-                 {"lockstep", t.lockstep_seconds},  {"offload", t.offload_seconds}};
+  for (const spec::StepPart& part : spec::kStepParts) {
+    out["step"][part.key] = t.*part.seconds;
+  }
   for (const spec::ProductTime& p : t.products) {
     out["products"].push_back({{"weight", p.work.weight},
                                {"pass", p.work.pass},

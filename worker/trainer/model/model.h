@@ -55,10 +55,6 @@ class Model {
                            const Pass& pass,
                            double* loss,
                            double* weight);
-  // In the place of a pass, for a rank that sits it out while others take it: its hook and its
-  // source of weights are called as there, and nothing is computed. The same for the two above.
-  absl::Status IdleForwardBackward(const kernels::Exec& exec, const Pass& idle);
-  absl::Status IdleForward(const kernels::Exec& exec, const Pass& idle);
   // The same two on the CPU, with the sums in one struct.
   absl::Status ForwardBackward(const kernels::Exec& exec,
                                const Pass& pass,
@@ -69,6 +65,10 @@ class Model {
   absl::Status ForwardLoss(const kernels::Exec& exec, LossSums& sums) {
     return ForwardLoss(exec, Pass{}, &sums.loss, &sums.weight);
   }
+  // Stands in for a pass on a rank that has no micro-batch: calls the hook and the source of
+  // weights as that pass does, and computes nothing.
+  absl::Status IdleForwardBackward(const kernels::Exec& exec, const Pass& idle);
+  absl::Status IdleForward(const kernels::Exec& exec, const Pass& idle);
   // Only forward, without dropout, up to and including the final norm, whose output hidden() is:
   // [N, C] of the storage type. What `pass` quantises has scales already.
   absl::Status ForwardHidden(const kernels::Exec& exec, const Pass& pass = Pass());

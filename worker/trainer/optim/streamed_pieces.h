@@ -58,8 +58,8 @@ class OffloadLanes {
 
   // Fetches each window, calls `work` with its number, which launches on `exec` what changes it,
   // and writes it back. Window w uses slot w % kOffloadSlots. What exec's stream does before and
-  // behind sees the host's memory as if all of it were done there; can be recorded into a graph.
-  // Allocates nothing.
+  // after this call sees the host's memory as if that stream had made all changes. Can be recorded
+  // into a graph. Allocates nothing.
   absl::Status Run(const kernels::Exec& exec,
                    absl::Span<const OffloadWindow> windows,
                    absl::FunctionRef<absl::Status(size_t window)> work);

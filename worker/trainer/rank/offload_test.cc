@@ -206,7 +206,7 @@ TEST_F(OffloadRunTest, TooLittleHostMemory_IsRefusedWithTheFigures) {
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
     const std::string text(status.message());
     EXPECT_THAT(text, HasSubstr("offload needs "));
-    EXPECT_THAT(text, HasSubstr("4.0 KiB are free for it"));
+    EXPECT_THAT(text, HasSubstr("4.0 KiB is free for it"));
     for (const spec::OffloadRow& row : spec::OffloadRows()) {
       const std::string advice = "offload." + std::string(row.name) + ": false";
       EXPECT_EQ(text.find(advice) != std::string::npos, away.Has(row.away)) << text;
@@ -237,7 +237,7 @@ TEST_F(OffloadRunTest, RunOnAHostWithTooLittleMemory_EndsWithTheFigures) {
     const v1::TrainerExit exit = RunRank(options);
     EXPECT_EQ(exit.reason(), away ? v1::EXIT_REASON_DEVICE : v1::EXIT_REASON_FINISHED)
         << exit.message();
-    EXPECT_EQ(exit.message().find("4.0 KiB are free for it") != std::string::npos, away);
+    EXPECT_EQ(exit.message().find("4.0 KiB is free for it") != std::string::npos, away);
   }
 }
 

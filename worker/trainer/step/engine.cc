@@ -25,7 +25,7 @@ namespace {
 
 // What to change where the host has too little memory.
 std::string OffloadAdvice(const spec::HostClasses& away) {
-  std::string advice = "keep less of it there";
+  std::string advice = "move less to the host";
   const char* between = ": ";
   for (const spec::OffloadRow& row : spec::OffloadRows()) {
     if (away.Has(row.away)) {
@@ -136,8 +136,8 @@ absl::Status Engine::CheckFitsHost(const spec::MemoryPlan& plan) const {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      "offload needs ", FormatBytes(needed), " of the host's memory for this rank, ",
-      FormatBytes(available), " are free for it; ", OffloadAdvice(job_plan_->options.offload)));
+      "offload needs ", FormatBytes(needed), " of the host's memory for this rank, but only ",
+      FormatBytes(available), " is free for it; ", OffloadAdvice(job_plan_->options.offload)));
 }
 
 absl::Status Engine::Prepare() {

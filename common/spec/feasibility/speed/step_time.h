@@ -25,7 +25,7 @@ struct StepTime {
   double gap_seconds = 0;             // between kernels
   double stretch_seconds = 0;         // the lower clock of a GPU at its power limit
   double emulated_seconds = 0;        // what emulating a recipe adds
-  double exchange_seconds = 0;        // of gradients that backward does not hide
+  double exchange_seconds = 0;        // of gradients and weights, what compute does not hide
   double lockstep_seconds = 0;        // waiting for the slowest GPU
   double offload_seconds = 0;         // the update waits for the link to the host's memory
   double seconds = 0;                 // the sum of these

@@ -213,7 +213,7 @@ TableLine RowLine(const Comparison& comparison, const CompareRow& row) {
       ""};
 }
 
-// What cannot be told, and why runs of rows that have others are missing.
+// What is not significant, and why runs of rows that have others are missing.
 std::string Below(const Comparison& comparison, const std::vector<CompareRow>& rows) {
   std::string out;
   for (const CompareRow& row : rows) {
@@ -226,10 +226,11 @@ std::string Below(const Comparison& comparison, const std::vector<CompareRow>& r
     }
   }
   if (comparison.seeds < 2) {
-    return out + "\nOne seed: which gaps are differences cannot be told; --seeds 3 tells more.\n";
+    return out + "\nOne seed does not show which gaps are significant; --seeds 3 does.\n";
   }
-  const std::string untold = CannotBeTold(comparison, rows);
-  return absl::StrCat(out, untold.empty() ? "" : "\nWith a probability of error of 5 %:\n", untold);
+  const std::string not_significant = NotSignificant(comparison, rows);
+  return absl::StrCat(out, not_significant.empty() ? "" : "\nWith a probability of error of 5 %:\n",
+                      not_significant);
 }
 
 Json RunJson(const ComparedRun& run) {
@@ -283,7 +284,7 @@ Json RowJson(const CompareRow& row) {
   out["held_out_loss"] = MeanJson(row.held_out_loss);
   out["training_gap_percent"] = MeanJson(row.training_gap);
   out["held_out_gap_percent"] = MeanJson(row.held_out_gap);
-  out["gap_told"] = row.gap().has_value() ? Json(row.gap()->told()) : Json(nullptr);
+  out["gap_significant"] = row.gap().has_value() ? Json(row.gap()->significant()) : Json(nullptr);
   return out;
 }
 

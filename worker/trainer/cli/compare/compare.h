@@ -78,7 +78,7 @@ absl::Status ReadRun(Env& env, const std::string& folder, int64_t window, Compar
 void Relate(Comparison& comparison);
 
 // A line that says what was compared, then the table; a run that is not ok has a line that says
-// why. In rows: means over the seeds with their standard errors, and below what cannot be told.
+// why. In rows: means over the seeds with their standard errors, and below what is not significant.
 std::string CompareTable(const Comparison& comparison);
 // Indented, newline at the end; numbers that are not there or not finite are null.
 std::string CompareJson(const Comparison& comparison);

@@ -10,7 +10,7 @@
 
 namespace hearth::trainer {
 
-// Seed by seed, in each the settings in the order of their values, in each the recipes. `vary`:
+// Ordered by seed, then setting (in the order of its values), then recipe. `vary`:
 // "field=value,value,...", several are combined. `seeds`: that many from the job's on, 0: one, and
 // names do without it. A recipe in which two settings are the same job has it once, in the first of
 // them, and without a name for it if all are. The first recipe is the reference; a run's is the one

@@ -59,7 +59,7 @@ std::optional<MeanOfSeeds> Difference(const Comparison& comparison,
 
 }  // namespace
 
-bool MeanOfSeeds::told() const {
+bool MeanOfSeeds::significant() const {
   if (seeds < 2) {
     return false;
   }
@@ -112,7 +112,7 @@ std::vector<CompareRow> RowsOf(const Comparison& comparison) {
   return rows;
 }
 
-std::string CannotBeTold(const Comparison& comparison, const std::vector<CompareRow>& rows) {
+std::string NotSignificant(const Comparison& comparison, const std::vector<CompareRow>& rows) {
   std::vector<const CompareRow*> compared;
   for (const CompareRow& row : rows) {
     if (row.gap().has_value()) {
@@ -121,9 +121,9 @@ std::string CannotBeTold(const Comparison& comparison, const std::vector<Compare
   }
   std::string out;
   for (const CompareRow* row : compared) {
-    if (!row->gap()->told()) {
+    if (!row->gap()->significant()) {
       absl::StrAppend(&out, row->name, ": ", GapText(*row->gap()),
-                      ": no difference to the reference can be told\n");
+                      ": not significantly different from the reference\n");
     }
   }
   std::stable_sort(compared.begin(), compared.end(), [](const CompareRow* a, const CompareRow* b) {
@@ -133,9 +133,9 @@ std::string CannotBeTold(const Comparison& comparison, const std::vector<Compare
     const CompareRow& below = *compared[i - 1];
     const CompareRow& above = *compared[i];
     const std::optional<MeanOfSeeds> difference = Difference(comparison, below, above);
-    if (difference.has_value() && !difference->told()) {
+    if (difference.has_value() && !difference->significant()) {
       absl::StrAppend(&out, below.name, " and ", above.name, ": ", GapText(*difference),
-                      " apart: cannot be told from each other\n");
+                      " apart: not significantly different from each other\n");
     }
   }
   return out;

@@ -18,7 +18,7 @@ struct MeanOfSeeds {
 
   // The mean differs from 0, with a probability of error of 5 % (Student's t, two-sided). Never
   // with one seed.
-  bool told() const;
+  bool significant() const;
 };
 // `values` that are not finite are left out. nullopt: none is left.
 std::optional<MeanOfSeeds> MeanOf(absl::Span<const double> values);
@@ -40,9 +40,9 @@ struct CompareRow {
 // In the order of their first runs. Relate() comes before.
 std::vector<CompareRow> RowsOf(const Comparison& comparison);
 
-// What cannot be told: gaps that may be 0, and neighbours in the order of gaps that may be alike,
-// compared seed by seed. A sentence a line, each with a newline; empty: everything can.
-std::string CannotBeTold(const Comparison& comparison, const std::vector<CompareRow>& rows);
+// What is not significant: gaps that may be 0, and neighbours in the order of gaps that may be
+// alike, compared seed by seed. A sentence a line, each with a newline; empty: everything can.
+std::string NotSignificant(const Comparison& comparison, const std::vector<CompareRow>& rows);
 
 // "+0.20 ± 0.04 %", with one seed "+0.20 %".
 std::string GapText(const MeanOfSeeds& gap);

@@ -30,15 +30,15 @@ TEST(MeanOf, HasTheStandardErrorOfTheMean) {
 
 // Student's t: 4.303 standard errors with three seeds, 2.776 with five.
 TEST(MeanOfSeeds, FewerSeeds_NeedLargerGapsToBeTold) {
-  const auto told = [](int seeds, double mean, double error) {
-    return MeanOfSeeds{.seeds = seeds, .mean = mean, .error = error}.told();
+  const auto significant = [](int seeds, double mean, double error) {
+    return MeanOfSeeds{.seeds = seeds, .mean = mean, .error = error}.significant();
   };
-  EXPECT_FALSE(told(1, 9, 0)) << "one seed says nothing about its error";
-  EXPECT_FALSE(told(3, 4.2, 1));
-  EXPECT_TRUE(told(3, -4.4, 1));
-  EXPECT_FALSE(told(5, 2.7, 1));
-  EXPECT_TRUE(told(5, 2.8, 1));
-  EXPECT_TRUE(told(40, 2.2, 1));
+  EXPECT_FALSE(significant(1, 9, 0)) << "one seed says nothing about its error";
+  EXPECT_FALSE(significant(3, 4.2, 1));
+  EXPECT_TRUE(significant(3, -4.4, 1));
+  EXPECT_FALSE(significant(5, 2.7, 1));
+  EXPECT_TRUE(significant(5, 2.8, 1));
+  EXPECT_TRUE(significant(40, 2.2, 1));
 }
 
 ComparedRun Done(const std::string& recipe, int64_t seed, double held_out) {
@@ -64,7 +64,7 @@ TEST(RowsOf, GapsAreToTheReferenceOfTheSameSeed) {
   EXPECT_NEAR(rows[1].held_out_gap->mean, 1.0, 1e-9);
   EXPECT_NEAR(rows[1].held_out_gap->error, 0.0, 1e-9);
   EXPECT_NEAR(rows[1].held_out_loss->mean, 3.1815, 1e-9);
-  EXPECT_EQ(CannotBeTold(comparison, rows), "");
+  EXPECT_EQ(NotSignificant(comparison, rows), "");
 }
 
 TEST(RowsOf, ARunThatFailed_IsLeftOut) {
@@ -81,7 +81,7 @@ TEST(RowsOf, ARunThatFailed_IsLeftOut) {
   const std::string table = CompareTable(comparison);
   EXPECT_THAT(table, HasSubstr(" 1 of 2 "));
   EXPECT_THAT(table, HasSubstr("\nfp8 with seed 2: failed: no such GPU\n"));
-  EXPECT_THAT(table, HasSubstr("fp8: +1.00 %: no difference to the reference can be told"));
+  EXPECT_THAT(table, HasSubstr("fp8: +1.00 %: not significantly different from the reference"));
 }
 
 v1::JobSpec Job() {

@@ -190,6 +190,7 @@ TEST(ComparePicture, GapOfARunThatEndedEarly_IsOverTheStepsOfBoth) {
   Comparison comparison = Three();
   comparison.runs.resize(2);
   comparison.runs[1] = comparison.runs[0];
+  comparison.runs[1].recipe = "fp8";
   comparison.runs[1].training.resize(60);
   comparison.runs[1].state = "stopped";
   const std::string picture = ComparePicture(comparison);
@@ -383,14 +384,14 @@ TEST_F(CompareCommandTest, Seeds_RunWhatIsMissingAndGiveMeansWithErrors) {
   EXPECT_NEAR(gap["mean"].get<double>(), 1.0208, 1e-4);
   EXPECT_NEAR(gap["standard_error"].get<double>(), 0.0208, 1e-4);
   EXPECT_EQ(gap["seeds"], 3);
-  EXPECT_EQ(json_["rows"][1]["gap_told"], true);
+  EXPECT_EQ(json_["rows"][1]["gap_significant"], true);
   const std::string table = File("compare.txt");
   EXPECT_THAT(table, HasSubstr("gaps and ratios: to bf16 with the same seed"));
   EXPECT_THAT(table, HasSubstr("\nfp8_current  emulated      3    3.1317  +1.02 ± 0.02 %    "
                                "3.1317  +1.02 ± 0.02 %"));
   EXPECT_THAT(table,
               HasSubstr("\nWith a probability of error of 5 %:\nfp8_current and mxfp8: +0.01 "
-                        "± 0.06 % apart: cannot be told from each other\n"));
+                        "± 0.06 % apart: not significantly different from each other\n"));
   // A bar for each held-out gap.
   EXPECT_EQ(Count(File("compare.svg"), "<path d=\"M"), 2U);
 }
@@ -402,8 +403,7 @@ TEST_F(CompareCommandTest, Varied_RunsEachValueInAFolderOfItsOwn) {
   EXPECT_THAT(File("fp8_current-bf16_tail=0.5/job.yaml"), HasSubstr("bf16_tail: 0.5"));
   EXPECT_THAT(File("bf16/job.yaml"), Not(HasSubstr("bf16_tail")));
   EXPECT_THAT(File("compare.txt"), HasSubstr("\nfp8_current bf16_tail=0.5 "));
-  EXPECT_THAT(File("compare.txt"),
-              HasSubstr("One seed: which gaps are differences cannot be told"));
+  EXPECT_THAT(File("compare.txt"), HasSubstr("One seed does not show which gaps are significant"));
 }
 
 TEST_F(CompareCommandTest, RecipesMustBeTwoDifferentOnes) {
