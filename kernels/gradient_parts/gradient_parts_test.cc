@@ -86,7 +86,7 @@ TEST(GradientParts, NotFinite_StaysSo_AndHarmsNoOther) {
 TEST(GradientParts, Sums_AreInTheOrderOfTheParts_AndRoundedToBf16Once) {
   // Three parts of two blocks. 256 + 1 is 256 in bf16, so 256 + 1 + 1 is 258 only if nothing is
   // rounded in between. 2^24 - 2^24 + 1 is 0 in fp32 if the 1 is added before the last.
-  constexpr int64_t kLength = 2 * kReduceBlock;
+  constexpr int64_t kLength = int64_t{2} * kReduceBlock;
   std::vector<float> x(3 * kLength);
   x[0] = 256;
   x[kLength] = x[2 * kLength] = 1;
@@ -105,11 +105,11 @@ TEST(GradientParts, Sums_AreInTheOrderOfTheParts_AndRoundedToBf16Once) {
 }
 
 TEST(GradientParts, WrongArguments_Refused) {
-  std::vector<float> x(2 * kReduceBlock);
-  std::vector<uint8_t> codes(2 * kReduceBlock);
+  std::vector<float> x(size_t{2} * kReduceBlock);
+  std::vector<uint8_t> codes(size_t{2} * kReduceBlock);
   std::vector<uint8_t> scales(2);
-  const TensorView values = View(x.data(), {2 * kReduceBlock});
-  const TensorView coded(codes.data(), DType::kE4M3, {2 * kReduceBlock});
+  const TensorView values = View(x.data(), {int64_t{2} * kReduceBlock});
+  const TensorView coded(codes.data(), DType::kE4M3, {int64_t{2} * kReduceBlock});
   const TensorView scale(scales.data(), DType::kE8M0, {2});
   EncodePartsArgs encode = {values, coded, scale};
   EXPECT_TRUE(CanImplement(encode).ok());
@@ -118,7 +118,7 @@ TEST(GradientParts, WrongArguments_Refused) {
   EXPECT_TRUE(absl::IsInvalidArgument(CanImplement(encode))) << "too few codes";
   encode = {View(x.data(), {100}), coded, scale};
   EXPECT_TRUE(absl::IsInvalidArgument(CanImplement(encode))) << "not whole blocks";
-  encode = {values, TensorView(codes.data(), DType::kE5M2, {2 * kReduceBlock}), scale};
+  encode = {values, TensorView(codes.data(), DType::kE5M2, {int64_t{2} * kReduceBlock}), scale};
   EXPECT_TRUE(absl::IsInvalidArgument(CanImplement(encode)));
   encode = {values, coded, TensorView(scales.data(), DType::kE8M0, {1})};
   EXPECT_TRUE(absl::IsInvalidArgument(CanImplement(encode)));
