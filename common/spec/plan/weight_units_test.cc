@@ -34,6 +34,16 @@ class WeightUnitsTest : public testing::Test {
   }
 
   std::vector<Parameter> table_;
+  // The blocks of all tensors in the bucket are those of the unit.
+  void ExpectTensorsOfUnit(const WeightUnits& units, const GradientBucket& bucket, int unit) {
+    const std::vector<int64_t> offsets = TensorOffsets(table_, options_.shards);
+    for (size_t i = 0; i < table_.size(); ++i) {
+      if (bucket.begin <= offsets[i] && offsets[i] < bucket.end) {
+        EXPECT_EQ(units.of_block[static_cast<size_t>(table_[i].block)], unit) << table_[i].name;
+      }
+    }
+  }
+
   TrainingPlanOptions options_;
 };
 
@@ -70,12 +80,7 @@ TEST_F(WeightUnitsTest, Units_HaveEveryBucketOnce_WithAllTensorsOfTheirBlocks) {
           EXPECT_TRUE(seen.insert(unit.buckets[k]).second);
           EXPECT_EQ(unit.offsets[k], end);
           end += bucket.elements();
-          for (size_t i = 0; i < table_.size(); ++i) {
-            if (bucket.begin <= offsets[i] && offsets[i] < bucket.end) {
-              EXPECT_EQ(units.of_block[static_cast<size_t>(table_[i].block)], static_cast<int>(u))
-                  << table_[i].name;
-            }
-          }
+          ExpectTensorsOfUnit(units, bucket, static_cast<int>(u));
         }
         EXPECT_EQ(unit.elements, end);
         EXPECT_GE(units.slots[static_cast<size_t>(unit.slot)].elements, end);
