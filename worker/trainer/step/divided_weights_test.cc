@@ -88,6 +88,7 @@ void SpoilSlots(const Engine& engine) {
   }
 }
 
+// NOLINTNEXTLINE(readability-function-size): one pass of several ranks, read from top to bottom
 TEST_P(DividedWeightsTest, EveryVisit_FindsTheWholeWeightsOfItsUnit) {
   const std::unique_ptr<Collective> solo = NewSoloCollective();
   const std::unique_ptr<TestRank> whole = MakeRank(Job("off"), *solo);
