@@ -98,7 +98,7 @@ class TaskRunner {
 
   // A new stream: adds the tasks to the Hello, and all that is not acknowledged is sent again.
   void BeginSession(v1::Hello& hello);
-  // The next report or question of a task, or nothing for now.
+  // The next report or question of a task; nullopt: none waits.
   std::optional<v1::AgentMessage> NextMessage();
   // The task that lives, if the coordinator wants to hear of it.
   void FillIn(v1::Heartbeat& heartbeat) const;

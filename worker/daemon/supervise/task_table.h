@@ -67,7 +67,7 @@ class TaskTable : public TrainerListener, public TextListener {
   // then all unacknowledged reports, from the first, and open KvWaits are sent again.
   v1::AgentMessage BeginSession();
 
-  // The next message for the stream, or nothing for now.
+  // The next message for the stream; nullopt: none waits.
   std::optional<v1::AgentMessage> NextMessage();
 
   // kFailedPrecondition: its generation is lower than one seen before; the caller must close the
