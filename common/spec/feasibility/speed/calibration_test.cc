@@ -10,6 +10,8 @@
 #include "common/spec/feasibility/speed/step_time.h"
 #include "common/spec/feasibility/speed/work.h"
 #include "common/spec/gpus/gpus.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "common/spec/plan/shard_levels.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/planned_job.h"
@@ -32,6 +34,23 @@ TEST(StepTimeTest, Gradients_AreWrittenByEveryCall_AndReadByAllButTheFirst) {
   // 12 calls write 4 bytes of each value where calibrations write 2, and 11 read 4.
   EXPECT_NEAR(TimeOf(work, gpu, c, setting).product_seconds - results,
               2048.0 * 1024 * (12 * 2 + 11 * 4) / c.copy, 1e-12);
+  work.products[0].weights = 3;  // a gradient for each call of a micro-batch
+  EXPECT_NEAR(TimeOf(work, gpu, c, setting).product_seconds - results,
+              2048.0 * 1024 * (12 * 2 + 9 * 4) / c.copy, 1e-12);
+}
+
+TEST(StepTimeTest, LayersHaveGradientsOfTheirOwn) {
+  const v1::JobSpec job = PlannedJob("hearth-112m", "bf16", 8, 2048);
+  const auto inputs = MakePlanInputs(job, 8, 1, /*training=*/true, 1, ShardLevel::kOff);
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  int gradients = 0;
+  for (const ProductWork& p : WorkOf((*inputs)->options, MatrixFormat::kBf16).products) {
+    if (p.gradient_bytes > 0 && p.weight != "head") {
+      EXPECT_EQ(p.weights, p.calls) << p.weight << ": nothing adds to it in one micro-batch";
+      ++gradients;
+    }
+  }
+  EXPECT_GE(gradients, 4);
 }
 
 TEST(CalibrationTest, EveryGpu_HasOne) {

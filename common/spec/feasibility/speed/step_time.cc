@@ -40,7 +40,8 @@ double GradientSeconds(const ProductWork& p, const Calibration& c, double n) {
     return 0;
   }
   const double calls = p.calls * n;
-  return p.m * p.n * (calls * (p.gradient_bytes - 2) + (calls - 1) * p.gradient_bytes) / c.copy;
+  const double added_to = calls - p.weights;
+  return p.m * p.n * (calls * (p.gradient_bytes - 2) + added_to * p.gradient_bytes) / c.copy;
 }
 
 // Kernels that a GPU runs at its power limit would take more than it: the driver lowers the clock

@@ -66,6 +66,7 @@ class WorkBuilder {
       if (p.weight == weight && p.pass == pass && p.format == format && p.m == size[0] &&
           p.n == size[1] && p.k == size[2]) {
         p.calls += calls;
+        p.weights += 1;
         return;
       }
     }

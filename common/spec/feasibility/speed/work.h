@@ -22,8 +22,9 @@ struct ProductWork {
   double k = 0;
   double calls = 0;     // a micro-batch, those of "update" a step
   bool addend = false;  // it also reads a matrix of the shape of c
-  // Bytes of a value of c if c is a gradient, to which all calls of a step but the first add.
+  // Bytes of a value of c if c is a gradient, to which all its calls of a step but the first add.
   double gradient_bytes = 0;
+  double weights = 1;  // that have this name and shape, of all layers
 
   double flops() const { return 2 * m * n * k * calls; }
 };
