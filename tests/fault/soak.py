@@ -295,7 +295,11 @@ class Soak:
         """What the coordinator says of the jobs that have not ended, for failure messages."""
         for job_id in sorted(self.open):
             for command in ("describe", "logs"):
-                said = self.cluster.jobctl(command, job_id, check=False)
+                try:
+                    said = self.cluster.jobctl(command, job_id, check=False, timeout=20)
+                except subprocess.TimeoutExpired as error:
+                    print(f"--- {command} {job_id}: {error}", file=sys.stderr, flush=True)
+                    continue
                 print(f"--- {command} {job_id}\n{(said.stdout + said.stderr)[-4000:]}", file=sys.stderr, flush=True)
 
     def running(self):
