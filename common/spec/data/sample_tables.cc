@@ -42,7 +42,7 @@ bool SeesOwnDocument(const v1::DataSpec& data) {
 }
 
 int ReportedSources(const v1::DataSpec& data) {
-  return std::clamp(data.train_size(), 1, kReportedSourcesMax);
+  return data.train_size() > 1 ? std::min(data.train_size(), kReportedSourcesMax) : 0;
 }
 
 }  // namespace hearth::spec

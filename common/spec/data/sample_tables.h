@@ -41,7 +41,7 @@ bool SeesOwnDocument(const v1::DataSpec& data);
 // A step report tells the losses of so many sources of data.train apart; of a job with more, those
 // of the first.
 inline constexpr int kReportedSourcesMax = 16;
-// How many it tells apart: 1 = none, as there is one.
+// How many it tells apart: 0 of a job with a single one, whose loss is the step's.
 int ReportedSources(const v1::DataSpec& data);
 
 }  // namespace hearth::spec

@@ -57,5 +57,18 @@ TEST(SampleTablesTest, SeesOwnDocument_OnlyWithDocumentAttention) {
   EXPECT_TRUE(SeesOwnDocument(data));
 }
 
+TEST(SampleTablesTest, ReportedSources_AreNoneOfOne_AndAtMostTheLimit) {
+  v1::DataSpec data;
+  EXPECT_EQ(ReportedSources(data), 0);
+  data.add_train();
+  EXPECT_EQ(ReportedSources(data), 0);
+  data.add_train();
+  EXPECT_EQ(ReportedSources(data), 2);
+  while (data.train_size() <= kReportedSourcesMax) {
+    data.add_train();
+  }
+  EXPECT_EQ(ReportedSources(data), kReportedSourcesMax);
+}
+
 }  // namespace
 }  // namespace hearth::spec

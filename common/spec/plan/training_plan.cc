@@ -41,7 +41,7 @@ int64_t Tokens(const TrainingPlanOptions& o) {
 // Samples of a micro-batch that say where they are from: none unless the losses of several sources
 // are told apart.
 int64_t SamplesWithSource(const TrainingPlanOptions& o) {
-  return o.training && o.sources > 1 ? o.micro_batch : 0;
+  return o.training && o.sources > 0 ? o.micro_batch : 0;
 }
 
 // Names of buffers of one purpose in several formats: the first bears the plain name.

@@ -122,8 +122,8 @@ struct TrainingPlanOptions {
   // Keeps what evaluations read for each target: its negative log-likelihood, and whether no token
   // is likelier. Forward-only plans always keep them, unless their weights are in another plan.
   bool scores = false;
-  // Sources of the training data whose losses are told apart (ReportedSources); 1 = none are.
-  int sources = 1;
+  // Sources of the training data whose losses are told apart (ReportedSources); 0: none are.
+  int sources = 0;
 
   bool keeps_scores() const { return scores || (!training && store); }
 };

@@ -301,7 +301,7 @@ void Engine::BindStaging() {
     staged.batch.position = reinterpret_cast<int32_t*>(host + ids.layout.positions);
     staged.batch.start = reinterpret_cast<int32_t*>(host + ids.layout.starts);
     staged.batch.loss_weight = reinterpret_cast<float*>(host + ids.layout.loss_weight);
-    if (sources() > 1) {
+    if (sources() > 0) {
       staged.batch.source = reinterpret_cast<int32_t*>(host + ids.layout.sources);
     }
     staged.inputs = arena_->As<kernels::StepInputs>(ids.inputs);
@@ -320,7 +320,7 @@ absl::Status Engine::UploadBatch(int slot) const {
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.targets, from.targets, bytes));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.position, from.position, bytes));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.start, from.start, bytes));
-  if (sources() > 1) {
+  if (sources() > 0) {
     HEARTH_RETURN_IF_ERROR(kernels::Copy(exec_, to.source, from.source,
                                          static_cast<size_t>(options_.micro_batch) * 4));
   }

@@ -131,8 +131,8 @@ class Engine {
   const std::vector<spec::GradientBucket>& gradient_buckets() const { return buckets_; }
   const formats::ReduceFormatRow& reduce_format() const { return *job_plan_->options.reduce; }
   ReductionTensors reduction() const;
-  // Sources of the training data whose losses StepState has; 1 = it has none.
-  int sources() const { return options_.training ? job_plan_->options.sources : 1; }
+  // Sources of the training data whose losses StepState has; 0: it has none.
+  int sources() const { return options_.training ? job_plan_->options.sources : 0; }
   bool on_gpu() const { return options_.cuda != nullptr; }
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }

@@ -128,7 +128,7 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   full.count = extra.count;
   full.record = true;
   full.position = engine_.step_inputs();
-  full.source_sums = engine_.sources() > 1 ? &state->source_sums[0][0] : nullptr;
+  full.source_sums = engine_.sources() > 0 ? &state->source_sums[0][0] : nullptr;
   full.weights = weights();
   full.weight_quantizations = &state->weight_quantizations;
   GradientSpoiler spoiler(engine_, exchange_.get());

@@ -261,7 +261,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
 
 void Trainer::AddSources(const kernels::StepState& state, StepResult& result) const {
   const int64_t samples = result.step * batch_.global_sequences();
-  for (int i = 0; engine_.sources() > 1 && i < engine_.sources(); ++i) {
+  for (int i = 0; i < engine_.sources(); ++i) {
     const auto& [loss, weight] = state.source_sums[i];
     v1::SourceReport& source = *result.report.add_sources();
     source.set_source(train_.source(i).path());
