@@ -10,27 +10,24 @@
 #include "common/formats/reduce_formats.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/gradient_sums.h"
 
 namespace hearth::trainer {
 
-// All ranks make the same calls in the same order. Collective and memory outlive it. Not
-// thread-safe.
-class BlockSums {
+// Collective and memory outlive it.
+class BlockSums : public GradientSums {
  public:
   // `room`: of Engine::reduction(), for the largest tensor that is summed.
   BlockSums(const formats::ReduceFormatRow& format, const ReductionTensors& room, Collective& comm)
       : format_(format), room_(room), comm_(comm) {}
 
-  // `data`, whole blocks: its sums over the ranks are in it afterwards, the same bits on each. In
-  // the order of exec's stream.
-  absl::Status AllReduce(const kernels::Exec& exec, const kernels::TensorView& data);
-  // The same of this rank's part of `data`, which is parts of whole blocks; the others stay as they
-  // are.
-  absl::Status ReduceScatter(const kernels::Exec& exec, const kernels::TensorView& data);
+  // `data` is whole blocks.
+  absl::Status AllReduce(const kernels::Exec& exec, const kernels::TensorView& data) override;
+  // Each part of `data` is whole blocks, else kInternal. The other parts stay as they are.
+  absl::Status ReduceScatter(const kernels::Exec& exec, const kernels::TensorView& data) override;
 
-  // Bytes that all ranks' parts of `elements` elements travel as, and all their sums.
-  int64_t PartBytes(int64_t elements) const;
-  int64_t SumBytes(int64_t elements) const;
+  int64_t PartBytes(int64_t elements) const override;
+  int64_t SumBytes(int64_t elements) const override;
 
  private:
   int64_t Part(int64_t elements) const {

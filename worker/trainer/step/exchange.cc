@@ -5,7 +5,6 @@
 
 #include "common/base/status_macros.h"
 #include "common/spec/plan/training_plan.h"
-#include "kernels/round/round.h"
 #include "kernels/scale/scale.h"
 #include "kernels/step_gate/step_gate.h"
 
@@ -14,31 +13,12 @@ namespace hearth::trainer {
 using kernels::DType;
 using kernels::TensorView;
 
-namespace {
-
-absl::Status Convert(const kernels::Exec& exec, const TensorView& from, const TensorView& to) {
-  if (kernels::DTypeBytes(to.dtype, 1) > kernels::DTypeBytes(from.dtype, 1)) {
-    kernels::WidenArgs widen;
-    widen.x = from;
-    widen.y = to;
-    return kernels::Widen(exec, widen);
-  }
-  kernels::RoundToArgs round;
-  round.x = from;
-  round.y = to;
-  round.to = to.dtype;
-  return kernels::RoundTo(exec, round);
-}
-
-}  // namespace
-
 GradientExchange::GradientExchange(Engine& engine, Collective& comm)
     : engine_(engine),
       comm_(comm),
       sharded_(engine.shards() > 1),
       hands_weights_(sharded_ && !engine.parameters().weights_divided()),
-      format_(engine.reduce_format()),
-      round_to_bf16_(!engine.on_gpu() && format_.part == DType::kBF16),
+      sums_(NewGradientSums(engine, comm)),
       weights_(engine.parameters().flat_weights()) {}
 
 GradientExchange::~GradientExchange() {
@@ -54,11 +34,6 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   std::unique_ptr<GradientExchange> made(new GradientExchange(engine, comm));
   GradientExchange& e = *made;
   e.buckets_ = engine.gradient_buckets();
-  if (e.format_.block > 0) {
-    e.block_sums_ = std::make_unique<BlockSums>(e.format_, engine.reduction(), comm);
-  } else {
-    e.staging_ = engine.reduction().sums;
-  }
   // A bucket with a tensor that the optimizer needs whole (Muon's matrices) is gathered and summed
   // once more.
   e.whole_.assign(e.buckets_.size(), false);
@@ -152,41 +127,12 @@ absl::Status GradientExchange::Join(const kernels::Exec& exec) {
   return kernels::StreamWait(exec, *joined_);
 }
 
-absl::Status GradientExchange::ReduceInPlace(const TensorView& data) {
-  return sharded_ ? comm_.ReduceScatterSum(beside_, data) : comm_.AllReduceSum(beside_, data);
-}
-
 absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec, size_t b) {
   HEARTH_RETURN_IF_ERROR(Fork(exec));
   const TensorView data = Gradients(buckets_[b]);
-  const TensorView owned = Owned(data);
-  HEARTH_RETURN_IF_ERROR(SumOverRanks(data, owned));
-  return divided_ ? AddToSums(b, owned) : absl::OkStatus();
-}
-
-absl::Status GradientExchange::SumOverRanks(const TensorView& data, const TensorView& owned) {
-  if (block_sums_ != nullptr) {
-    return sharded_ ? block_sums_->ReduceScatter(beside_, data)
-                    : block_sums_->AllReduce(beside_, data);
-  }
-  // Reduced in another format than they are kept in: through the staging buffer, from which only
-  // what this rank owns comes back.
-  if (!staging_.empty() && staging_.dtype != data.dtype) {
-    const TensorView staged = Slice(staging_, 0, data.numel());
-    HEARTH_RETURN_IF_ERROR(Convert(beside_, data, staged));
-    HEARTH_RETURN_IF_ERROR(ReduceInPlace(staged));
-    return Convert(beside_, Owned(staged), owned);
-  }
-  // The CPU holds every format in wide storage, so both what is sent and the sum are rounded.
-  kernels::RoundToArgs round;
-  round.to = DType::kBF16;
-  round.x = round.y = data;
-  if (round_to_bf16_) {
-    HEARTH_RETURN_IF_ERROR(kernels::RoundTo(beside_, round));
-  }
-  HEARTH_RETURN_IF_ERROR(ReduceInPlace(data));
-  round.x = round.y = owned;
-  return round_to_bf16_ ? kernels::RoundTo(beside_, round) : absl::OkStatus();
+  HEARTH_RETURN_IF_ERROR(sharded_ ? sums_->ReduceScatter(beside_, data)
+                                  : sums_->AllReduce(beside_, data));
+  return divided_ ? AddToSums(b, Owned(data)) : absl::OkStatus();
 }
 
 absl::Status GradientExchange::AddToSums(size_t b, const TensorView& part) {
@@ -281,7 +227,7 @@ absl::Status GradientExchange::ReduceStepSums() {
   kernels::StepState& state = *engine_.step_state();
   // The loss's two sums and those of each source, then what any rank was asked: the maximum makes
   // all act alike after this step.
-  const int64_t sums = engine_.sources() > 1 ? 2 + 2 * int64_t{engine_.sources()} : 2;
+  const int64_t sums = 2 + 2 * int64_t{engine_.sources()};
   HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
       beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {sums})));
@@ -393,10 +339,8 @@ int64_t GradientExchange::bytes_per_step(int64_t passes) const {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const TensorView gradients = Gradients(buckets_[b]);
     const int64_t elements = gradients.numel();
-    parts += block_sums_ != nullptr ? block_sums_->PartBytes(elements)
-                                    : kernels::DTypeBytes(format_.part, elements);
-    sums += block_sums_ != nullptr ? block_sums_->SumBytes(elements)
-                                   : kernels::DTypeBytes(format_.sum, elements);
+    parts += sums_->PartBytes(elements);
+    sums += sums_->SumBytes(elements);
     whole += whole_[b] ? 2 * kernels::DTypeBytes(gradients.dtype, elements) : 0;
   }
   // A ring, as an all-to-all, sends (n - 1) / n of what is summed, and as much to hand the result

@@ -26,8 +26,8 @@
 #include "kernels/cuda/device.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/pass.h"
-#include "worker/trainer/step/block_sums.h"
 #include "worker/trainer/step/engine.h"
+#include "worker/trainer/step/gradient_sums.h"
 
 namespace hearth::trainer {
 
@@ -35,18 +35,18 @@ namespace hearth::trainer {
 // each rank's own, so the ranks drift apart.
 enum class Exchanged : uint8_t { kGradients, kStepSums };
 
-// All ranks make the same calls in the same order. Engine and collective outlive it; destroy graphs
-// that hold its launches first, and it before the collective. Not thread-safe.
 // What a pass exchanges.
 struct PassExchange {
   // Every weight the forward pass reads comes from its owner first (only if sharded).
   bool gather = false;
   bool first = false;  // of the step: divided gradients begin their sums
   bool last = false;   // of the step
-  // This rank sits out a round of divided gradients: nobody writes any, and its part are zeros.
+  // This rank sits out a round of divided gradients: it writes none, and adds zeros to the sums.
   bool idle = false;
 };
 
+// All ranks make the same calls in the same order. Engine and collective outlive it; destroy graphs
+// that hold its launches first, and it before the collective. Not thread-safe.
 class GradientExchange : public PassHook, public WholeGradients {
  public:
   static absl::StatusOr<std::unique_ptr<GradientExchange>> New(Engine& engine,
@@ -94,9 +94,6 @@ class GradientExchange : public PassHook, public WholeGradients {
   // The slot of bucket `b` is ready to be written.
   absl::Status OpenSlot(const kernels::Exec& exec, size_t b);
   absl::Status ReduceBucket(const kernels::Exec& exec, size_t b);
-  absl::Status ReduceInPlace(const kernels::TensorView& data);
-  // Beside: afterwards `data`, or if sharded `owned`, this rank's part of it, holds the sums.
-  absl::Status SumOverRanks(const kernels::TensorView& data, const kernels::TensorView& owned);
   // Beside: adds the rank's part of a bucket's sums over the ranks to what it keeps of it.
   absl::Status AddToSums(size_t b, const kernels::TensorView& part);
   // On the second stream, for each bucket of the group of which the optimizer needs some whole.
@@ -115,16 +112,11 @@ class GradientExchange : public PassHook, public WholeGradients {
   Collective& comm_;
   const bool sharded_;
   const bool hands_weights_;  // sharded, and every rank has whole weights
-  const formats::ReduceFormatRow& format_;
-  const bool round_to_bf16_;                   // CPU: bf16 gradients are values in wide storage
-  std::unique_ptr<BlockSums> block_sums_;      // null: the transport sums
+  const std::unique_ptr<GradientSums> sums_;
   std::vector<spec::GradientBucket> buckets_;  // none: kStepSums
   std::vector<bool> whole_;                    // by bucket: the optimizer needs some of it whole
   kernels::TensorView weights_;                // flat
-  // In the format in which the transport sums, as large as the largest bucket that is not
-  // accumulated so; empty: all are reduced in place.
-  kernels::TensorView staging_;
-  bool divided_ = false;                                // gradients; false: kStepSums
+  bool divided_ = false;                       // gradients; false: kStepSums
   std::vector<std::vector<kernels::TensorView>> gaps_;  // by bucket, if divided
   kernels::Exec beside_;                                // the second stream; on the CPU exec itself
   std::unique_ptr<kernels::Event> forked_;
