@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "common/base/system.h"
@@ -14,6 +17,7 @@
 #include "common/fault/points.h"
 #include "common/log/log.h"
 #include "common/spec/evaluation/evaluation_table.h"
+#include "common/spec/recipe/forward_recipe.h"
 #include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
@@ -50,14 +54,33 @@ void AddRule(CLI::App& app, kernels::SamplingRule& rule) {
   app.add_option("--seed", rule.seed, "same seed, same text")->capture_default_str();
 }
 
+// "a | b | ...".
+std::string Choices(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (const std::string_view name : names) {
+    text.append(text.empty() ? "" : " | ").append(name);
+  }
+  return text;
+}
+
+// "on the CPU a | b (default: a), on a GPU ...".
+std::string WeightChoices() {
+  std::string text;
+  for (const auto& [kind, device] : {std::pair("cpu", "the CPU"), std::pair("cuda", "a GPU")}) {
+    text.append(text.empty() ? "on " : ", on ").append(device).append(" ");
+    text += Choices(spec::GenerationRecipeNames(kind));
+    text.append(" (default: ").append(spec::DefaultRecipeOn(kind).name).append(")");
+  }
+  return text;
+}
+
 // What all that write texts have.
 template <typename Options>
 void AddWriting(CLI::App& app, Options& options) {
   app.add_option("checkpoint", options.checkpoint, "checkpoint or model folder")->required();
   AddRule(app, options.rule);
   app.add_option("--device", options.device, "cpu | cuda:N")->capture_default_str();
-  app.add_option("--weights", options.weights,
-                 "fp32 | bf16 | fp8: what passes read (default: fp32 on the CPU, bf16 on a GPU)");
+  app.add_option("--weights", options.weights, "recipe of what passes read: " + WeightChoices());
   app.add_option("--threads", options.threads, "CPU threads (default: all)");
   AddEma(app, options.choice);
   AddVerify(app, options.verify);
@@ -111,8 +134,7 @@ void AddSampleBench(CLI::App& parent, int& result) {
   app.add_option("--rounds", bench.rounds, "of which the median counts")->capture_default_str();
   AddRule(app, bench.rule);
   app.add_option("--device", bench.device, "cpu | cuda:N (default: the job's)");
-  app.add_option("--weights", bench.weights,
-                 "fp32 | bf16 | fp8 (default: fp32 on the CPU, bf16 on a GPU)");
+  app.add_option("--weights", bench.weights, "recipe of what passes read: " + WeightChoices());
   app.add_option("--threads", bench.threads, "CPU threads (default: all)");
   app.add_flag_callback(
       "--no-graph", [&bench] { bench.graph = false; }, "launch kernel by kernel, to look at them");
@@ -121,15 +143,6 @@ void AddSampleBench(CLI::App& parent, int& result) {
          "text | json")
       ->check(CLI::IsMember({"text", "json"}));
   app.callback([options, &result] { result = SampleBenchCommand(*options); });
-}
-
-// "hellaswag | arc | ...".
-std::string TaskNames() {
-  std::string names;
-  for (const std::string_view name : spec::EvaluationNames()) {
-    names.append(names.empty() ? "" : " | ").append(name);
-  }
-  return names;
 }
 
 void AddEval(CLI::App& parent, int& result) {
@@ -146,7 +159,8 @@ void AddEval(CLI::App& parent, int& result) {
   CLI::Option* const items =
       app.add_option("--items", eval.items, "file of the task's items (.jsonl; mmlu also .csv)");
   CLI::Option* const task =
-      app.add_option("--task", eval.task, "how the model is asked: " + TaskNames())
+      app.add_option("--task", eval.task,
+                     "how the model is asked: " + Choices(spec::EvaluationNames()))
           ->excludes(data)
           ->needs(items);
   items->needs(task);

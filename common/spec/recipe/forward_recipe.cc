@@ -38,6 +38,10 @@ bool ScalesHold(const Recipe& recipe, std::string_view device_kind) {
          RecipeExecution(recipe, device_kind) != Execution::kNone;
 }
 
+bool WritesTexts(const Recipe& recipe, std::string_view device_kind) {
+  return RunsForward(recipe, device_kind, Emulation::kRefused) || ScalesHold(recipe, device_kind);
+}
+
 }  // namespace
 
 const Recipe& DefaultRecipeOn(std::string_view device_kind) {
@@ -64,11 +68,12 @@ absl::StatusOr<const Recipe*> ForwardRecipe(std::string_view name,
 absl::StatusOr<const Recipe*> GenerationRecipe(std::string_view name,
                                                std::string_view device_kind) {
   return Choose(
-      name, device_kind,
-      [device_kind](const Recipe& row) {
-        return RunsForward(row, device_kind, Emulation::kRefused) || ScalesHold(row, device_kind);
-      },
+      name, device_kind, [device_kind](const Recipe& row) { return WritesTexts(row, device_kind); },
       "what a text's numbers are scaled with must not depend on the texts beside it");
+}
+
+std::vector<std::string_view> GenerationRecipeNames(std::string_view device_kind) {
+  return RecipeNames([device_kind](const Recipe& row) { return WritesTexts(row, device_kind); });
 }
 
 }  // namespace hearth::spec

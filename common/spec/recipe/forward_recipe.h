@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/spec/recipe/recipe.h"
@@ -27,5 +28,7 @@ absl::StatusOr<const Recipe*> ForwardRecipe(std::string_view name,
 // whose scales of tensors are known before their values, so that they can be measured once and hold
 // for every text. That one may be emulated.
 absl::StatusOr<const Recipe*> GenerationRecipe(std::string_view name, std::string_view device_kind);
+// The names that GenerationRecipe takes on the device, in the table's order.
+std::vector<std::string_view> GenerationRecipeNames(std::string_view device_kind);
 
 }  // namespace hearth::spec

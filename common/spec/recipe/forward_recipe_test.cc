@@ -1,5 +1,6 @@
 #include "common/spec/recipe/forward_recipe.h"
 
+#include <algorithm>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -55,6 +56,10 @@ TEST(GenerationRecipeTest, Rows_PlainOrWithScalesThatHold) {
     for (const Recipe& row : Recipes()) {
       const bool plain = ForwardRecipe(row.name, device, Emulation::kRefused).ok();
       EXPECT_EQ(GenerationRecipe(row.name, device).ok(), plain || row.name == "fp8")
+          << row.name << " on " << device;
+      const std::vector<std::string_view> names = GenerationRecipeNames(device);
+      EXPECT_EQ(std::count(names.begin(), names.end(), row.name),
+                GenerationRecipe(row.name, device).ok() ? 1 : 0)
           << row.name << " on " << device;
     }
   }

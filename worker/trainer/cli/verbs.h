@@ -69,7 +69,7 @@ struct SampleOptions {
   std::vector<std::string> stops;
   kernels::SamplingRule rule = {.temperature = 0.8, .top_k = 40};
   std::string device = "cpu";  // cpu | cuda:N
-  std::string weights;         // fp32 | bf16; empty = fp32 on the CPU, bf16 on a GPU
+  std::string weights;         // as GeneratingModelOptions::weights
   int64_t batch = 64;          // prompts at a time, at most
   int threads = 0;
   bool json = false;

@@ -25,8 +25,8 @@ class GradientSums {
 
   // `data` [n] holds its sums over the ranks afterwards, the same bits on each.
   virtual absl::Status AllReduce(const kernels::Exec& exec, const kernels::TensorView& data) = 0;
-  // Of `data` [n], the rank-th of as many equal parts as there are ranks holds its sums afterwards.
-  // The content of the other parts is then not specified.
+  // `data` [n] is one equal part for each rank. This rank's part holds its sums afterwards; what
+  // the other parts hold is not specified.
   virtual absl::Status ReduceScatter(const kernels::Exec& exec,
                                      const kernels::TensorView& data) = 0;
 

@@ -17,7 +17,7 @@ namespace hearth::trainer {
 struct GeneratingModelOptions {
   GeneratorOptions generator;  // but recipe, threads and cuda, which follow
   std::string device;          // cpu | cuda:N
-  std::string weights;         // fp32 | bf16 | fp8; empty = fp32 on the CPU, bf16 on a GPU
+  std::string weights;         // a name that GenerationRecipe takes; empty: the default
   int threads = 0;             // 0 = all cores
 };
 
