@@ -3,11 +3,9 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "worker/trainer/model/parameter_store.h"
-#include "worker/trainer/model/pass.h"
 #include "worker/trainer/precision/per_tensor/on_demand.h"
 #include "worker/trainer/precision/plain/plain_operand.h"
 
@@ -63,37 +61,12 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
     // A model that only runs forward has no columns.
     context.weights.push_back({parameters.weight(weights_[k]), rows + row_offsets[k],
                                columns == nullptr ? nullptr : columns + column_offsets[k]});
-    kernels::QuantizeTensor& measured = measured_.emplace_back();
-    measured.x = parameters.weight(weights_[k]);
-    measured.quant.amax = amax(2 * size() + static_cast<int64_t>(k));
   }
-  BindUnits(parameters);
   scaling_ = MakeScaling(context);
+  quantised_weights_ =
+      NewQuantisedWeights(parameters, {weights_, scaling_.get(), amax(2 * size())});
   counted_.underflow = scaling_->underflow();
   counted_.saturation = 1 - scaling_->underflow();
-}
-
-void QuantState::BindUnits(const ParameterStore& parameters) {
-  if (!parameters.weights_divided()) {
-    return;
-  }
-  const spec::WeightUnits& units = parameters.units();
-  unit_weights_.resize(units.units.size());
-  for (size_t k = 0; k < weights_.size(); ++k) {
-    const auto& parameter = parameters.table()[static_cast<size_t>(weights_[k])];
-    WeightRange& range =
-        unit_weights_[static_cast<size_t>(units.of_block[static_cast<size_t>(parameter.block)])];
-    range.first = range.count == 0 ? k : range.first;
-    ++range.count;
-    HEARTH_CHECK(range.first + range.count == k + 1, "the table has a unit's weights together");
-  }
-  for (const StorePiece& piece : parameters.pieces()) {
-    if (const int k = Find(piece.place.parameter); k >= 0) {
-      kernels::QuantizeTensor& tensor = own_.emplace_back();
-      tensor.x = piece.weight;
-      tensor.quant.amax = amax(2 * size() + k);
-    }
-  }
 }
 
 void QuantState::BindCounts(const Arena& arena) {
@@ -139,16 +112,15 @@ Operand QuantState::Bind(Role role, int parameter, const OperandBuffers& buffers
 }
 
 absl::Status QuantState::BeginCounts(const kernels::Exec& exec) const {
-  // Units that arrive raise the magnitudes of their weights.
-  HEARTH_RETURN_IF_ERROR(by_unit() ? ForgetWeightAmax(exec) : absl::OkStatus());
+  HEARTH_RETURN_IF_ERROR(empty() ? absl::OkStatus() : quantised_weights_->BeginCounts(exec));
   return kernels::Zero(exec, counts_.data, counts_.bytes());
 }
 
 absl::Status QuantState::FinishCounts(const kernels::Exec& exec, bool quantised) const {
-  if (!by_unit()) {
-    HEARTH_RETURN_IF_ERROR(quantised ? scaling_->CountWeights(exec, all()) : absl::OkStatus());
-    HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
+  if (empty()) {
+    return absl::OkStatus();
   }
+  HEARTH_RETURN_IF_ERROR(quantised_weights_->FinishCounts(exec, quantised));
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, counted_amax_.data, amax(), counted_amax_.bytes()));
   if (counted_.counts == counts_.data) {
     return absl::OkStatus();
@@ -184,32 +156,14 @@ void QuantState::BindStep(uint64_t seed, const kernels::StepInputs* position) {
 }
 
 absl::Status QuantState::BeginStep(const kernels::Exec& exec) const {
-  return empty() || by_unit() ? absl::OkStatus() : scaling_->BeginStep(exec, all());
+  return empty() ? absl::OkStatus() : quantised_weights_->BeginStep(exec);
 }
 
 absl::Status QuantState::Arrived(const kernels::Exec& exec,
                                  const Pass& pass,
                                  int unit,
                                  bool forward) const {
-  if (!by_unit()) {
-    return absl::OkStatus();
-  }
-  const WeightRange& weights = unit_weights_[static_cast<size_t>(unit)];
-  if (weights.count == 0) {
-    return absl::OkStatus();
-  }
-  const bool quantised = pass.format.own();
-  if (quantised) {
-    HEARTH_RETURN_IF_ERROR(
-        scaling_->QuantizeWeights(exec, weights, nullptr, pass.weight_quantizations));
-    HEARTH_RETURN_IF_ERROR(scaling_->BeginStep(exec, weights));
-  }
-  // Once a pass: units come again in backward.
-  if (!pass.count || !forward) {
-    return absl::OkStatus();
-  }
-  HEARTH_RETURN_IF_ERROR(quantised ? scaling_->CountWeights(exec, weights) : absl::OkStatus());
-  return Measure(exec, absl::MakeConstSpan(measured_).subspan(weights.first, weights.count));
+  return empty() ? absl::OkStatus() : quantised_weights_->Arrived(exec, pass, unit, forward);
 }
 
 absl::Status QuantState::ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const {
@@ -263,24 +217,11 @@ float* QuantState::WeightAmaxOf(int parameter) const {
 }
 
 absl::Status QuantState::ForgetWeightAmax(const kernels::Exec& exec) const {
-  return empty()
-             ? absl::OkStatus()
-             : kernels::Zero(exec, amax(2 * size()), static_cast<size_t>(size()) * sizeof(float));
+  return empty() ? absl::OkStatus() : quantised_weights_->Forget(exec);
 }
 
 absl::Status QuantState::MeasureWeights(const kernels::Exec& exec) const {
-  if (empty()) {
-    return absl::OkStatus();
-  }
-  HEARTH_RETURN_IF_ERROR(ForgetWeightAmax(exec));
-  return Measure(exec, by_unit() ? own_ : measured_);
-}
-
-absl::Status QuantState::Measure(const kernels::Exec& exec,
-                                 absl::Span<const kernels::QuantizeTensor> tensors) const {
-  kernels::QuantizeArgs args;
-  args.tensors = tensors;
-  return kernels::Quantize(exec, args);
+  return empty() ? absl::OkStatus() : quantised_weights_->Measure(exec);
 }
 
 absl::Status QuantState::StartWeights(const kernels::Exec& exec) const {
@@ -296,8 +237,7 @@ absl::Status QuantState::ScaleWeights(const kernels::Exec& exec) const {
 absl::Status QuantState::QuantizeWeights(const kernels::Exec& exec,
                                          const int32_t* skip,
                                          uint64_t* counter) const {
-  return empty() || by_unit() ? absl::OkStatus()
-                              : scaling_->QuantizeWeights(exec, all(), skip, counter);
+  return empty() ? absl::OkStatus() : quantised_weights_->Quantize(exec, skip, counter);
 }
 
 // Bits of floats that are not negative order as integers do.

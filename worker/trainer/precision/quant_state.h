@@ -15,14 +15,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "common/spec/recipe/precision.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
-#include "kernels/quantize/quantize.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/precision/operand.h"
 #include "worker/trainer/precision/per_tensor/tensor_scales.h"
+#include "worker/trainer/precision/quantised_weights.h"
 #include "worker/trainer/precision/scaling.h"
 #include "worker/trainer/precision/sites.h"
 
@@ -117,13 +116,6 @@ class QuantState {
   // The number of a parameter, -1 if it is not quantised.
   int Find(int parameter) const;
   void BindCounts(const Arena& arena);
-  void BindUnits(const ParameterStore& parameters);
-  // Weights are divided.
-  bool by_unit() const { return !unit_weights_.empty(); }
-  WeightRange all() const { return {0, weights_.size()}; }
-  // Raises the magnitudes of weights by those of the whole ones, which are in place.
-  absl::Status Measure(const kernels::Exec& exec,
-                       absl::Span<const kernels::QuantizeTensor> tensors) const;
   // The fallback's scales are of the same magnitudes, which an update uses up.
   absl::Status ShareAmax(const kernels::Exec& exec, int64_t first, int64_t count) const;
   const QuantSites& fallback_sites() const { return fallback_.sites(); }
@@ -131,17 +123,16 @@ class QuantState {
 
   spec::PrecisionPlan precision_;
   std::vector<int> weights_;
-  std::vector<int> number_;                        // by parameter
-  std::vector<int> layers_;                        // by number; -1: the output projection
-  std::vector<kernels::QuantizeTensor> measured_;  // weights, only the magnitude
-  std::vector<WeightRange> unit_weights_;          // by unit of divided weights
-  std::vector<kernels::QuantizeTensor> own_;       // what this rank has of them, as measured_
+  std::vector<int> number_;  // by parameter
+  std::vector<int> layers_;  // by number; -1: the output projection
   QuantSites sites_;
   TensorScales fallback_;       // of PrecisionPlan::fallback, from the same magnitudes; empty: none
   kernels::TensorView counts_;  // [3n][2]
   kernels::TensorView counted_amax_;  // [3n]
   Counts counted_;                    // the same, or the host's copies of them
-  std::unique_ptr<Scaling> scaling_;  // null: nothing is quantised
+  // Null: nothing is quantised.
+  std::unique_ptr<Scaling> scaling_;
+  std::unique_ptr<QuantisedWeights> quantised_weights_;
 };
 
 }  // namespace hearth::trainer
