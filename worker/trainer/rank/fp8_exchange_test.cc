@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
+#include "tests/support/trainer/test_shards.h"
 
 namespace hearth::trainer {
 namespace {
@@ -55,9 +56,7 @@ class Fp8ExchangeRunTest : public testing::TestWithParam<std::string> {
 
   TempDir dir_;
 };
-INSTANTIATE_TEST_SUITE_P(Levels,
-                         Fp8ExchangeRunTest,
-                         testing::Values("off", "optimizer", "gradients", "weights"));
+INSTANTIATE_TEST_SUITE_P(Levels, Fp8ExchangeRunTest, testing::ValuesIn(AllShards()));
 
 // What travels leaves nothing behind: a run goes on exactly, and with other ranks nearly so.
 TEST_P(Fp8ExchangeRunTest, ThreeRanksResumed_EqualNeverStopped) {

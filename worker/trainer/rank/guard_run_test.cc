@@ -17,6 +17,7 @@
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
+#include "tests/support/trainer/test_shards.h"
 #include "worker/trainer/checkpoint/checkpoint.h"
 #include "worker/trainer/guard/guard.h"
 #include "worker/trainer/rank/rank.h"
@@ -292,7 +293,7 @@ TEST_P(GuardRunTest, TwoRanks_DecideAlikeShardedOrNot) {
   const auto solo = Run(Job(), faults);
   ASSERT_EQ(solo->exits[0].reason(), v1::EXIT_REASON_FINISHED) << solo->exits[0].message();
   const std::string own = GetParam();
-  for (const char* shard : {"off", "optimizer", "gradients", "weights"}) {
+  for (const std::string& shard : AllShards()) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = Job();
     spec.mutable_parallel()->set_shard(shard);
@@ -315,7 +316,7 @@ TEST_P(GuardRunTest, TwoRanks_DecideAlikeShardedOrNot) {
 }
 
 TEST_P(GuardRunTest, TwoRanks_NanThatTravelsInFp8_IsSeen) {
-  for (const char* shard : {"off", "gradients", "weights"}) {
+  for (const std::string& shard : AllShards()) {
     SCOPED_TRACE(shard);
     v1::JobSpec spec = Job();
     spec.mutable_parallel()->set_shard(shard);

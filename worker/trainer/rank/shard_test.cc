@@ -22,6 +22,7 @@
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
+#include "tests/support/trainer/test_shards.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/checkpoint/shards.h"
@@ -493,9 +494,7 @@ class ShardedRunTest : public testing::Test {
 };
 
 class ShardLevelRunTest : public ShardedRunTest, public testing::WithParamInterface<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Levels,
-                         ShardLevelRunTest,
-                         testing::Values("optimizer", "gradients", "weights"));
+INSTANTIATE_TEST_SUITE_P(Levels, ShardLevelRunTest, testing::ValuesIn(DividingShards()));
 
 // Checkpoints know nothing of the level: runs go on at another one, on another number of ranks.
 TEST_P(ShardLevelRunTest, FourRanks_ResumedByAnyNumberAtAnyLevel_FollowTheCurveOfOne) {

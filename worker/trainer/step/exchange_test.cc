@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_run.h"
+#include "tests/support/trainer/test_shards.h"
 
 namespace hearth::trainer {
 namespace {
@@ -320,9 +321,9 @@ TEST_P(BlockSumsTest, Sums_AreNearThoseOfFp32_AndTheSameBitsAtEveryLevel) {
   }
   EXPECT_NE(off, exact) << "nothing was rounded";
   // The levels cut the gradients into other buckets and parts.
-  EXPECT_EQ(Exchange("fp8", "optimizer", Nothing()).sums, off);
-  EXPECT_EQ(Exchange("fp8", "gradients", Nothing()).sums, off);
-  EXPECT_EQ(Exchange("fp8", "weights", Nothing()).sums, off);
+  for (const std::string& shard : DividingShards()) {
+    EXPECT_EQ(Exchange("fp8", shard, Nothing()).sums, off) << shard;
+  }
 }
 
 TEST_P(BlockSumsTest, NotFinite_ReachesEveryRank_AndNoOtherElement) {
@@ -330,7 +331,7 @@ TEST_P(BlockSumsTest, NotFinite_ReachesEveryRank_AndNoOtherElement) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<std::pair<float, float>> special = Nothing();
   special.back() = {kNan, -kInfinity};
-  for (const char* shard : {"off", "optimizer", "gradients", "weights"}) {
+  for (const std::string& shard : AllShards()) {
     SCOPED_TRACE(shard);
     Sums clean = Exchange("fp8", shard, Nothing()).sums;
     Sums spoiled = Exchange("fp8", shard, special).sums;
@@ -352,14 +353,16 @@ TEST_P(BlockSumsTest, BytesOnTheWay_AreThoseOfTheFormat) {
   EXPECT_GE(static_cast<double>(off.bytes), sent * share * static_cast<double>(off.elements));
   EXPECT_LT(static_cast<double>(off.bytes),
             sent * share * static_cast<double>(off.elements + 128 * ranks));
-  for (const char* shard : {"optimizer", "gradients"}) {
-    const Outcome divided = Exchange("fp8", shard, Nothing());
+  for (const spec::ShardRow& row : spec::ShardRows()) {
+    if (!row.optimizer) {
+      continue;
+    }
+    const Outcome divided = Exchange("fp8", std::string(row.name), Nothing());
     const int64_t n = divided.elements;
-    EXPECT_EQ(divided.bytes, (n + n / 128 + 4 * n) / ranks * (ranks - 1)) << "weights are fp32";
+    // The owners hand whole weights round, in fp32, unless no rank has them.
+    const int64_t weights = row.weights ? 0 : 4 * n;
+    EXPECT_EQ(divided.bytes, (n + n / 128 + weights) / ranks * (ranks - 1)) << row.name;
   }
-  const Outcome gradients = Exchange("fp8", "weights", Nothing());
-  EXPECT_EQ(gradients.bytes, (gradients.elements + gradients.elements / 128) / ranks * (ranks - 1))
-      << "no rank hands whole weights round";
 }
 
 }  // namespace

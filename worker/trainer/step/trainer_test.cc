@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_recipes.h"
 #include "tests/support/trainer/test_run.h"
+#include "tests/support/trainer/test_shards.h"
 
 namespace hearth::trainer {
 namespace {
@@ -141,9 +142,9 @@ TEST(Trainer, Step_EveryShardLevel_GivesTheCurveOfOne) {
       spec.mutable_batch()->set_micro_batch_size(micro_batch);
       spec.mutable_train()->set_steps(20);
       const Curve one = Train(spec, 1);
-      for (const spec::ShardRow& row : spec::ShardRows()) {
-        SCOPED_TRACE(testing::Message() << family << " " << micro_batch << " " << row.name);
-        spec.mutable_parallel()->set_shard(std::string(row.name));
+      for (const std::string& shard : AllShards()) {
+        SCOPED_TRACE(testing::Message() << family << " " << micro_batch << " " << shard);
+        spec.mutable_parallel()->set_shard(shard);
         ExpectOneCurve(spec, {1, 2, 3, 4}, one);
       }
     }
@@ -246,7 +247,7 @@ TEST(Trainer, Step_Fp8Exchange_LearnsLikeFp32OnAnyNumberOfRanks) {
   const Curve one = LearningCurve(spec);
   spec.mutable_gradients()->set_reduce_dtype("fp8");
   EXPECT_EQ(Train(spec, 1).losses, one.losses);
-  for (const char* shard : {"off", "optimizer", "gradients", "weights"}) {
+  for (const std::string& shard : AllShards()) {
     for (const int ranks : {2, 3, 4}) {
       SCOPED_TRACE(testing::Message() << shard << " " << ranks);
       spec.mutable_parallel()->set_shard(shard);
@@ -266,7 +267,7 @@ TEST(Trainer, Step_EveryOptimizer_LearnsAndGivesTheCurveOfOne) {
     SCOPED_TRACE(spec.optimizer().name());
     const Curve one = LearningCurve(spec);
     ExpectClose(Train(spec, 2), one);
-    for (const char* shard : {"optimizer", "gradients", "weights"}) {
+    for (const std::string& shard : DividingShards()) {
       SCOPED_TRACE(shard);
       spec.mutable_parallel()->set_shard(shard);
       ExpectOneCurve(spec, {2, 4}, one);
@@ -285,7 +286,7 @@ TEST(Trainer, Step_Fp8ShardedOrNot_GivesTheCurveOfOne) {
     const Curve whole = Train(spec, 2);
     EXPECT_EQ(whole.scales.empty(), std::string(recipe) != "fp8");
     EXPECT_NEAR(whole.losses.back() / one.losses.back(), 1.0, 2e-2);
-    for (const char* shard : {"optimizer", "gradients", "weights"}) {
+    for (const std::string& shard : DividingShards()) {
       spec.mutable_parallel()->set_shard(shard);
       const Curve sharded = Train(spec, 2);
       for (size_t i = 0; i < sharded.losses.size(); ++i) {

@@ -41,12 +41,13 @@ std::string Refusal(const BenchOptions& options) {
 
 TEST(ScalingBench, TwoRanks_AgreeAndSayWhatTheySent) {
   BenchOptions options = Options("cpu,cpu");
-  for (const char* sharded : {"off", "optimizer", "gradients", "weights"}) {
-    options.job.overrides = {std::string("parallel.shard=") + sharded};
+  for (const spec::ShardRow& row : spec::ShardRows()) {
+    const std::string shard(row.name);
+    options.job.overrides = {"parallel.shard=" + shard};
     const nlohmann::json out = Measured(options);
     EXPECT_EQ(out["ranks"], 2);
-    EXPECT_EQ(out["shard"], sharded);
-    EXPECT_EQ(out["shards"], std::string(sharded) == "off" ? 1 : 2);
+    EXPECT_EQ(out["shard"], shard);
+    EXPECT_EQ(out["shards"], row.optimizer ? 2 : 1);
     EXPECT_EQ(out["transport"], "threads");
     EXPECT_EQ(out["micro_batches"], 2);  // of each rank
     EXPECT_EQ(out["losses_agree"], true);

@@ -14,6 +14,7 @@
 #include "tests/support/trainer/one_rank.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
+#include "tests/support/trainer/test_shards.h"
 #include "worker/trainer/checkpoint/folder_weights.h"
 #include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/generate/text_request.h"
@@ -142,8 +143,8 @@ TEST(SamplesTest, RunRank_WithSamples_TrainsTheSameBits) {
   }
 }
 
-class SharedSamplesTest : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Levels, SharedSamplesTest, testing::Values("optimizer", "weights"));
+class SharedSamplesTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Levels, SharedSamplesTest, testing::ValuesIn(DividingShards()));
 
 TEST_P(SharedSamplesTest, RunRank_TwoRanks_RankZeroWritesAndBothTrainOn) {
   const TempDir dir;
