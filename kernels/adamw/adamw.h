@@ -54,10 +54,7 @@ struct AdamWArgs : UpdateArgs {
 };
 
 // Errors: kInvalidArgument (counts, types, betas); kUnimplemented (types of the other device).
-absl::Status CanImplement(const AdamWArgs& args);
 size_t AdamWWorkspaceBytes(const AdamWArgs& args);  // 0
-absl::Status AdamWStep(const Exec& exec, const AdamWArgs& args);
-
-HEARTH_DECLARE_VERSIONS(AdamWStep, const AdamWArgs& args);
+HEARTH_DECLARE_OP(AdamWStep, AdamWArgs);
 
 }  // namespace hearth::kernels

@@ -15,11 +15,9 @@ struct AmaxArgs {
   float* amax = nullptr;
 };
 
-absl::Status CanImplement(const AmaxArgs& args);
 size_t AmaxWorkspaceBytes(const AmaxArgs& args);
-absl::Status Amax(const Exec& exec, const AmaxArgs& args);
+HEARTH_DECLARE_OP(Amax, AmaxArgs);
 
-HEARTH_DECLARE_VERSIONS(Amax, const AmaxArgs& args);
 namespace cpu {
 size_t AmaxWorkspaceBytes(const AmaxArgs& args);
 }  // namespace cpu

@@ -52,11 +52,10 @@ struct AttentionArgs {
 //           probabilities are rounded to A
 struct AttentionForwardArgs : AttentionArgs {};
 
-absl::Status CanImplement(const AttentionForwardArgs& args);
 // On a GPU the first call for a shape builds cuDNN's plan (up to seconds, may allocate): never
 // while a graph is recorded. Views may lack their data; their rank says whether they are there.
 size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardArgs& args);
-absl::Status AttentionForward(const Exec& exec, const AttentionForwardArgs& args);
+HEARTH_DECLARE_OP(AttentionForward, AttentionForwardArgs);
 
 // d_qkv from d_out; probabilities are computed again from qkv and lse. What forward took and made
 // is as it was.
@@ -67,12 +66,9 @@ struct AttentionBackwardArgs : AttentionArgs {
   TensorView d_qkv;
 };
 
-absl::Status CanImplement(const AttentionBackwardArgs& args);
 size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args);
-absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args);
+HEARTH_DECLARE_OP(AttentionBackward, AttentionBackwardArgs);
 
-HEARTH_DECLARE_VERSIONS(AttentionForward, const AttentionForwardArgs& args);
-HEARTH_DECLARE_VERSIONS(AttentionBackward, const AttentionBackwardArgs& args);
 namespace cpu {
 // Each of Exec::threads has its own block of scores.
 size_t AttentionForwardWorkspaceBytes(const AttentionForwardArgs& args, int threads);

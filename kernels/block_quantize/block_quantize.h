@@ -38,8 +38,7 @@ struct BlockQuantizeArgs {
   uint64_t* counter = nullptr;
 };
 
-absl::Status CanImplement(const BlockQuantizeArgs& args);
-absl::Status BlockQuantize(const Exec& exec, const BlockQuantizeArgs& args);
+HEARTH_DECLARE_OP(BlockQuantize, BlockQuantizeArgs);
 
 // For ops that write block forms of their output [R, C] T themselves, in the pass that computes it,
 // with the bits of BlockQuantize.
@@ -74,8 +73,7 @@ struct BlockDequantizeArgs {
   TensorView y;
 };
 
-absl::Status CanImplement(const BlockDequantizeArgs& args);
-absl::Status BlockDequantize(const Exec& exec, const BlockDequantizeArgs& args);
+HEARTH_DECLARE_OP(BlockDequantize, BlockDequantizeArgs);
 
 // From what was measured to the `amax` of later calls: amax = measured * margin, or as it was if
 // that is 0, infinite or NaN; measured = 0.
@@ -93,11 +91,6 @@ struct UpdateBlockAmaxArgs {
   const int32_t* skip = nullptr;
 };
 
-absl::Status CanImplement(const UpdateBlockAmaxArgs& args);
-absl::Status UpdateBlockAmax(const Exec& exec, const UpdateBlockAmaxArgs& args);
-
-HEARTH_DECLARE_VERSIONS(BlockQuantize, const BlockQuantizeArgs& args);
-HEARTH_DECLARE_VERSIONS(UpdateBlockAmax, const UpdateBlockAmaxArgs& args);
-HEARTH_DECLARE_VERSIONS(BlockDequantize, const BlockDequantizeArgs& args);
+HEARTH_DECLARE_OP(UpdateBlockAmax, UpdateBlockAmaxArgs);
 
 }  // namespace hearth::kernels

@@ -51,11 +51,10 @@ struct CachedAttentionArgs {
   DType round = DType::kF32;
 };
 
-absl::Status CanImplement(const CachedAttentionArgs& args);
 size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args);
 // Enough for either device; of a GPU with at most 1024 multiprocessors.
 size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads);
-absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args);
+HEARTH_DECLARE_OP(CachedAttention, CachedAttentionArgs);
 
 // Keys and values of prompts to the positions 0, 1 ... of the cache.
 //   qkv     : [B * sequence, (Hq + 2 Hkv) D] T; row r is position r % sequence of sequence
@@ -72,11 +71,8 @@ struct FillCacheArgs {
   TensorView values;
 };
 
-absl::Status CanImplement(const FillCacheArgs& args);
-absl::Status FillCache(const Exec& exec, const FillCacheArgs& args);
+HEARTH_DECLARE_OP(FillCache, FillCacheArgs);
 
-HEARTH_DECLARE_VERSIONS(CachedAttention, const CachedAttentionArgs& args);
-HEARTH_DECLARE_VERSIONS(FillCache, const FillCacheArgs& args);
 namespace cpu {
 // Each of Exec::threads has scores of its own.
 size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads);

@@ -4,6 +4,13 @@
 #include "absl/status/status.h"
 #include "kernels/core/exec.h"
 
+// Declares an op: CanImplement for its arguments, which says what is wrong with them and launches
+// nothing; its door; and the versions behind the door.
+#define HEARTH_DECLARE_OP(op, Args)                    \
+  absl::Status CanImplement(const Args& args);         \
+  absl::Status op(const Exec& exec, const Args& args); \
+  HEARTH_DECLARE_VERSIONS(op, const Args& args)
+
 // Declares the versions that a door calls once it has checked the arguments: cpu::op and cuda::op,
 // which take the Exec and the arguments that follow. A build without CUDA has no cuda::op.
 #define HEARTH_DECLARE_VERSIONS(op, ...)          \

@@ -17,14 +17,11 @@ struct CountCodesArgs {
   uint64_t* counts = nullptr;
 };
 
-absl::Status CanImplement(const CountCodesArgs& args);
-absl::Status CountCodes(const Exec& exec, const CountCodesArgs& args);
+HEARTH_DECLARE_OP(CountCodes, CountCodesArgs);
 
 // Code of the largest finite magnitude.
 constexpr uint8_t LargestCode(DType dtype) {
   return dtype == DType::kE4M3 ? 0x7e : 0x7b;
 }
-
-HEARTH_DECLARE_VERSIONS(CountCodes, const CountCodesArgs& args);
 
 }  // namespace hearth::kernels

@@ -27,9 +27,6 @@ struct DrawNormalArgs {
   double stddev = 1.0;
 };
 
-absl::Status CanImplement(const DrawNormalArgs& args);
-absl::Status DrawNormal(const Exec& exec, const DrawNormalArgs& args);
-
-HEARTH_DECLARE_VERSIONS(DrawNormal, const DrawNormalArgs& args);
+HEARTH_DECLARE_OP(DrawNormal, DrawNormalArgs);
 
 }  // namespace hearth::kernels

@@ -28,11 +28,8 @@ struct DropoutArgs {
   DType round_y = DType::kF32;
 };
 
-absl::Status CanImplement(const DropoutArgs& args);
-absl::Status DropoutForward(const Exec& exec, const DropoutArgs& args);
+HEARTH_DECLARE_OP(DropoutForward, DropoutArgs);
 // x = dy, y = dx, same p, key and first_element as forward; residual must be empty.
 absl::Status DropoutBackward(const Exec& exec, const DropoutArgs& args);
-
-HEARTH_DECLARE_VERSIONS(DropoutForward, const DropoutArgs& args);
 
 }  // namespace hearth::kernels

@@ -25,8 +25,7 @@ struct EmbeddingForwardArgs {
   DType round_out = DType::kF32;
 };
 
-absl::Status CanImplement(const EmbeddingForwardArgs& args);
-absl::Status EmbeddingForward(const Exec& exec, const EmbeddingForwardArgs& args);
+HEARTH_DECLARE_OP(EmbeddingForward, EmbeddingForwardArgs);
 
 // d_table[tokens[i]] += d_out[i]; d_position_table[positions[i]] += d_out[i], in order of i: the
 // bits are independent of exec.threads. CUDA: the rows of a token are summed in fp32 in a fixed
@@ -43,11 +42,7 @@ struct EmbeddingBackwardArgs {
   TensorView d_position_table;
 };
 
-absl::Status CanImplement(const EmbeddingBackwardArgs& args);
 size_t EmbeddingBackwardWorkspaceBytes(const EmbeddingBackwardArgs& args);
-absl::Status EmbeddingBackward(const Exec& exec, const EmbeddingBackwardArgs& args);
-
-HEARTH_DECLARE_VERSIONS(EmbeddingForward, const EmbeddingForwardArgs& args);
-HEARTH_DECLARE_VERSIONS(EmbeddingBackward, const EmbeddingBackwardArgs& args);
+HEARTH_DECLARE_OP(EmbeddingBackward, EmbeddingBackwardArgs);
 
 }  // namespace hearth::kernels

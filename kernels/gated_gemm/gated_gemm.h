@@ -26,12 +26,7 @@ struct GatedGemmBackwardArgs {
 
 // Workspace: that of the product (GemmWorkspaceBytes). Errors: those of the two; kInvalidArgument
 // if the tensor between them is not the same.
-absl::Status CanImplement(const GatedGemmForwardArgs& args);
-absl::Status CanImplement(const GatedGemmBackwardArgs& args);
-absl::Status GatedGemmForward(const Exec& exec, const GatedGemmForwardArgs& args);
-absl::Status GatedGemmBackward(const Exec& exec, const GatedGemmBackwardArgs& args);
-
-HEARTH_DECLARE_VERSIONS(GatedGemmForward, const GatedGemmForwardArgs& args);
-HEARTH_DECLARE_VERSIONS(GatedGemmBackward, const GatedGemmBackwardArgs& args);
+HEARTH_DECLARE_OP(GatedGemmForward, GatedGemmForwardArgs);
+HEARTH_DECLARE_OP(GatedGemmBackward, GatedGemmBackwardArgs);
 
 }  // namespace hearth::kernels

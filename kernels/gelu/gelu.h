@@ -18,8 +18,7 @@ struct GeluForwardArgs : ActivationOutputs {
   Activation kind = Activation::kGelu;
 };
 
-absl::Status CanImplement(const GeluForwardArgs& args);
-absl::Status GeluForward(const Exec& exec, const GeluForwardArgs& args);
+HEARTH_DECLARE_OP(GeluForward, GeluForwardArgs);
 
 // dx = round_dx(dy * gelu'(x + bias)). The gradient of bias is the ColumnSum of dx (gemm.h).
 //   dy, x, dx : [N, F] T; dx may alias dy or x, and may be absent if dx_quant has values
@@ -38,10 +37,6 @@ struct GeluBackwardArgs {
   KeptInput kept;
 };
 
-absl::Status CanImplement(const GeluBackwardArgs& args);
-absl::Status GeluBackward(const Exec& exec, const GeluBackwardArgs& args);
-
-HEARTH_DECLARE_VERSIONS(GeluForward, const GeluForwardArgs& args);
-HEARTH_DECLARE_VERSIONS(GeluBackward, const GeluBackwardArgs& args);
+HEARTH_DECLARE_OP(GeluBackward, GeluBackwardArgs);
 
 }  // namespace hearth::kernels

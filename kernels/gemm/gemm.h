@@ -88,14 +88,13 @@ GemmExtents ExtentsOf(const GemmArgs& args);
 // rounding, or the library has no kernel). Extents must fit an int.
 // CPU: bits depend on exec.threads, not on anything else of the call. CUDA: they depend on the plan
 // (cublaslt.h), which a plan file keeps from run to run.
-absl::Status CanImplement(const GemmArgs& args);
+HEARTH_DECLARE_OP(Gemm, GemmArgs);
 // CUDA: exec.workspace is used as far as it goes; with less than this, fewer algorithms are tried.
 // CPU: required with FP8 and block-scaled operands, which are widened into it. CUDA: of
 // block-scaled operands' bytes (m + n) k 2 + 512 are required while they are emulated.
 size_t GemmWorkspaceBytes(const Exec& exec, const GemmArgs& args);
 // For either device: 0 with f32 and f64 operands.
 size_t GemmWorkspaceBytes(const GemmArgs& args);
-absl::Status Gemm(const Exec& exec, const GemmArgs& args);
 
 // How a product is computed.
 enum class GemmPath : uint8_t {
@@ -116,12 +115,9 @@ struct ColumnSumArgs {
   double beta = 0.0;
 };
 
-absl::Status CanImplement(const ColumnSumArgs& args);
 size_t ColumnSumWorkspaceBytes(const ColumnSumArgs& args);  // enough for either device
-absl::Status ColumnSum(const Exec& exec, const ColumnSumArgs& args);
+HEARTH_DECLARE_OP(ColumnSum, ColumnSumArgs);
 
-HEARTH_DECLARE_VERSIONS(Gemm, const GemmArgs& args);
-HEARTH_DECLARE_VERSIONS(ColumnSum, const ColumnSumArgs& args);
 namespace cuda {
 // What a product likes to have as workspace.
 inline constexpr size_t kGemmWorkspaceBytes = formats::kProductScratchBytes;

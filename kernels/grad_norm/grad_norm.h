@@ -24,15 +24,13 @@ struct SumSquaresArgs {
   int64_t* nonfinite = nullptr;
 };
 
-absl::Status CanImplement(const SumSquaresArgs& args);
 size_t SumSquaresWorkspaceBytes(const SumSquaresArgs& args);
-absl::Status SumSquares(const Exec& exec, const SumSquaresArgs& args);
+HEARTH_DECLARE_OP(SumSquares, SumSquaresArgs);
 
 // min(1, max_norm / (norm + 1e-6)), torch.nn.utils.clip_grad_norm_. max_norm <= 0: no clipping, 1.
 // A norm that is not finite gives 1: the guard decides, not the clip.
 float ClipFactor(double norm, double max_norm);
 
-HEARTH_DECLARE_VERSIONS(SumSquares, const SumSquaresArgs& args);
 namespace cpu {
 size_t SumSquaresWorkspaceBytes(const SumSquaresArgs& args);
 }  // namespace cpu

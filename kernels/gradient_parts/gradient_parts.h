@@ -27,8 +27,8 @@ struct EncodePartsArgs {
   TensorView codes;
   TensorView scales;
 };
-absl::Status CanImplement(const EncodePartsArgs& args);
-absl::Status EncodeParts(const Exec& exec, const EncodePartsArgs& args);
+
+HEARTH_DECLARE_OP(EncodeParts, EncodePartsArgs);
 
 // y = round_bf16(sum over the parts of code * scale): fp32, from the first part to the last. A NaN
 // among them makes the sum NaN, one beyond fp32 or bf16 makes it infinite.
@@ -42,10 +42,7 @@ struct SumPartsArgs {
   TensorView scales;
   TensorView y;
 };
-absl::Status CanImplement(const SumPartsArgs& args);
-absl::Status SumParts(const Exec& exec, const SumPartsArgs& args);
 
-HEARTH_DECLARE_VERSIONS(EncodeParts, const EncodePartsArgs& args);
-HEARTH_DECLARE_VERSIONS(SumParts, const SumPartsArgs& args);
+HEARTH_DECLARE_OP(SumParts, SumPartsArgs);
 
 }  // namespace hearth::kernels

@@ -87,11 +87,10 @@ struct LinearCrossEntropyArgs {
   DType round_d_hidden = DType::kF32;
 };
 
-absl::Status CanImplement(const LinearCrossEntropyArgs& args);
 size_t LinearCrossEntropyWorkspaceBytes(const Exec& exec, const LinearCrossEntropyArgs& args);
 // The larger of what both devices need.
 size_t LinearCrossEntropyWorkspaceBytes(const LinearCrossEntropyArgs& args);
-absl::Status LinearCrossEntropy(const Exec& exec, const LinearCrossEntropyArgs& args);
+HEARTH_DECLARE_OP(LinearCrossEntropy, LinearCrossEntropyArgs);
 
 // logits = round_logits(hidden weightT) of a few positions, for sampling.
 //   hidden : [n, C] T     weight : [V_padded, C] T     logits : [n, vocab] T, vocab <= V_padded;
@@ -108,7 +107,6 @@ absl::Status CanImplement(const LinearLogitsArgs& args);
 size_t LinearLogitsWorkspaceBytes(const LinearLogitsArgs& args);
 absl::Status LinearLogits(const Exec& exec, const LinearLogitsArgs& args);
 
-HEARTH_DECLARE_VERSIONS(LinearCrossEntropy, const LinearCrossEntropyArgs& args);
 namespace cpu {
 size_t LinearCrossEntropyWorkspaceBytes(const LinearCrossEntropyArgs& args);
 }  // namespace cpu

@@ -30,9 +30,6 @@ struct MovingAverageArgs {
   const int32_t* skip = nullptr;
 };
 
-absl::Status CanImplement(const MovingAverageArgs& args);
-absl::Status MovingAverage(const Exec& exec, const MovingAverageArgs& args);
-
-HEARTH_DECLARE_VERSIONS(MovingAverage, const MovingAverageArgs& args);
+HEARTH_DECLARE_OP(MovingAverage, MovingAverageArgs);
 
 }  // namespace hearth::kernels

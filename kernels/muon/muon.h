@@ -59,12 +59,7 @@ struct MuonUpdateArgs : UpdateArgs {
 
 // Errors: kInvalidArgument (counts, types, mu); kUnimplemented (types of the other device, other
 // codecs).
-absl::Status CanImplement(const MuonMomentumArgs& args);
-absl::Status CanImplement(const MuonUpdateArgs& args);
-absl::Status MuonMomentum(const Exec& exec, const MuonMomentumArgs& args);
-absl::Status MuonUpdate(const Exec& exec, const MuonUpdateArgs& args);
-
-HEARTH_DECLARE_VERSIONS(MuonMomentum, const MuonMomentumArgs& args);
-HEARTH_DECLARE_VERSIONS(MuonUpdate, const MuonUpdateArgs& args);
+HEARTH_DECLARE_OP(MuonMomentum, MuonMomentumArgs);
+HEARTH_DECLARE_OP(MuonUpdate, MuonUpdateArgs);
 
 }  // namespace hearth::kernels

@@ -56,9 +56,8 @@ struct QkNormRopeForwardArgs : QkNormRopeArgs {
   DType round_out = DType::kF32;
 };
 
-absl::Status CanImplement(const QkNormRopeForwardArgs& args);
 size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args);
-absl::Status QkNormRopeForward(const Exec& exec, const QkNormRopeForwardArgs& args);
+HEARTH_DECLARE_OP(QkNormRopeForward, QkNormRopeForwardArgs);
 
 // d_qkv from d_out; d_q_weight and d_k_weight accumulated into.
 //   d_out, d_qkv : [N, (Hq + 2 Hkv) D] T; d_qkv may alias d_out, and may be absent if d_qkv_quant
@@ -80,14 +79,11 @@ struct QkNormRopeBackwardArgs : QkNormRopeArgs {
   DType round_d_qkv = DType::kF32;
 };
 
-absl::Status CanImplement(const QkNormRopeBackwardArgs& args);
 size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
 // Whether there is a version with d_qkv_blocks for such heads: on the CPU always.
 bool WritesBlocks(const Exec& exec, const QkNormRopeBackwardArgs& args);
-absl::Status QkNormRopeBackward(const Exec& exec, const QkNormRopeBackwardArgs& args);
+HEARTH_DECLARE_OP(QkNormRopeBackward, QkNormRopeBackwardArgs);
 
-HEARTH_DECLARE_VERSIONS(QkNormRopeForward, const QkNormRopeForwardArgs& args);
-HEARTH_DECLARE_VERSIONS(QkNormRopeBackward, const QkNormRopeBackwardArgs& args);
 namespace cpu {
 size_t QkNormRopeBackwardWorkspaceBytes(const QkNormRopeBackwardArgs& args);
 size_t QkNormRopeForwardWorkspaceBytes(const QkNormRopeForwardArgs& args);

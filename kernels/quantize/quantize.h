@@ -30,8 +30,7 @@ struct QuantizeArgs {
   const int32_t* skip = nullptr;
 };
 
-absl::Status CanImplement(const QuantizeArgs& args);
-absl::Status Quantize(const Exec& exec, const QuantizeArgs& args);
+HEARTH_DECLARE_OP(Quantize, QuantizeArgs);
 
 // How the scales of a range of tensors follow from their largest magnitudes.
 //   history = 0: current scaling. amax is this tensor's own.
@@ -61,10 +60,6 @@ struct UpdateScalesArgs {
   const int32_t* skip = nullptr;
 };
 
-absl::Status CanImplement(const UpdateScalesArgs& args);
-absl::Status UpdateScales(const Exec& exec, const UpdateScalesArgs& args);
-
-HEARTH_DECLARE_VERSIONS(Quantize, const QuantizeArgs& args);
-HEARTH_DECLARE_VERSIONS(UpdateScales, const UpdateScalesArgs& args);
+HEARTH_DECLARE_OP(UpdateScales, UpdateScalesArgs);
 
 }  // namespace hearth::kernels

@@ -19,8 +19,7 @@ struct RoundToArgs {
   DType to = DType::kBF16;
 };
 
-absl::Status CanImplement(const RoundToArgs& args);
-absl::Status RoundTo(const Exec& exec, const RoundToArgs& args);
+HEARTH_DECLARE_OP(RoundTo, RoundToArgs);
 
 // y = x widened: x in kBF16, kF16, kE4M3, kE5M2, kF32 or kF64; y in kF32 or kF64 on the CPU, and
 // on CUDA, where neither is kF64, also in kBF16 for an x that it holds exactly. No aliasing.
@@ -29,10 +28,6 @@ struct WidenArgs {
   TensorView y;
 };
 
-absl::Status CanImplement(const WidenArgs& args);
-absl::Status Widen(const Exec& exec, const WidenArgs& args);
-
-HEARTH_DECLARE_VERSIONS(RoundTo, const RoundToArgs& args);
-HEARTH_DECLARE_VERSIONS(Widen, const WidenArgs& args);
+HEARTH_DECLARE_OP(Widen, WidenArgs);
 
 }  // namespace hearth::kernels

@@ -64,10 +64,7 @@ struct SampleTokensArgs {
 };
 
 int64_t VocabOf(const SampleTokensArgs& args);
-absl::Status CanImplement(const SampleTokensArgs& args);
 size_t SampleTokensWorkspaceBytes(const SampleTokensArgs& args, int threads);  // for either device
-absl::Status SampleTokens(const Exec& exec, const SampleTokensArgs& args);
-
-HEARTH_DECLARE_VERSIONS(SampleTokens, const SampleTokensArgs& args);
+HEARTH_DECLARE_OP(SampleTokens, SampleTokensArgs);
 
 }  // namespace hearth::kernels

@@ -19,9 +19,6 @@ struct ScaleArgs {
   DType round = DType::kF32;
 };
 
-absl::Status CanImplement(const ScaleArgs& args);
-absl::Status Scale(const Exec& exec, const ScaleArgs& args);
-
-HEARTH_DECLARE_VERSIONS(Scale, const ScaleArgs& args);
+HEARTH_DECLARE_OP(Scale, ScaleArgs);
 
 }  // namespace hearth::kernels

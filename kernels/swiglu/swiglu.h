@@ -15,8 +15,7 @@ struct SwigluForwardArgs : ActivationOutputs {
   TensorView gate_up;
 };
 
-absl::Status CanImplement(const SwigluForwardArgs& args);
-absl::Status SwigluForward(const Exec& exec, const SwigluForwardArgs& args);
+HEARTH_DECLARE_OP(SwigluForward, SwigluForwardArgs);
 
 //   dy : [N, F] T     gate_up, d_gate_up : [N, 2F] T; d_gate_up may alias gate_up, and may be
 //                     absent if d_gate_up_quant has values or there are d_gate_up_blocks
@@ -37,10 +36,6 @@ struct SwigluBackwardArgs {
   DType round_y = DType::kF32;
 };
 
-absl::Status CanImplement(const SwigluBackwardArgs& args);
-absl::Status SwigluBackward(const Exec& exec, const SwigluBackwardArgs& args);
-
-HEARTH_DECLARE_VERSIONS(SwigluForward, const SwigluForwardArgs& args);
-HEARTH_DECLARE_VERSIONS(SwigluBackward, const SwigluBackwardArgs& args);
+HEARTH_DECLARE_OP(SwigluBackward, SwigluBackwardArgs);
 
 }  // namespace hearth::kernels
