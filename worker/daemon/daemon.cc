@@ -367,14 +367,9 @@ WorkerMetricValues Daemon::ReadMetrics() const {
   }
   absl::MutexLock lock(&mu_);
   if (agent_ != nullptr) {
-    const Agent::Counters counters = agent_->counters();
-    values.connected = counters.connected;
-    values.connects = counters.connects;
-    values.failed_attempts = counters.failed_attempts;
+    values.agent = agent_->counters();
   }
-  values.trainer_resident_bytes = usage_.resident_bytes;
-  values.trainer_cpu_seconds_total = usage_.cpu_seconds_total;
-  values.trainer_utilization_ratio = usage_.utilization_ratio;
+  values.trainer = usage_;
   return values;
 }
 

@@ -40,9 +40,10 @@ void Of(const Values& values, Series& out) {
   out.Add(static_cast<double>(values.*kMember));
 }
 
-template <auto kMember>
-void OfTasks(const Values& values, Series& out) {
-  out.Add(static_cast<double>(values.tasks.*kMember));
+// A number of one of the values' parts.
+template <auto kPart, auto kMember>
+void OfPart(const Values& values, Series& out) {
+  out.Add(static_cast<double>(values.*kPart.*kMember));
 }
 
 // The running task.
@@ -145,14 +146,14 @@ void AddRemappedRows(const Values& values, Series& out) {
 constexpr Family kFamilies[] = {
     {{"hearth_worker_connected", MetricType::kGauge,
       "1 while a coordinator has welcomed this worker on an open stream", "", Stability::kBeta},
-     Of<&Values::connected>},
+     OfPart<&Values::agent, &Agent::Counters::connected>},
     {{"hearth_worker_connects_total", MetricType::kCounter,
       "Streams that a coordinator welcomed; all but the first are reconnects", "",
       Stability::kBeta},
-     Of<&Values::connects>},
+     OfPart<&Values::agent, &Agent::Counters::connects>},
     {{"hearth_worker_connect_failures_total", MetricType::kCounter,
       "Attempts to reach a coordinator that ended without a welcome", "", Stability::kBeta},
-     Of<&Values::failed_attempts>},
+     OfPart<&Values::agent, &Agent::Counters::failed_attempts>},
     {{"hearth_worker_healthy", MetricType::kGauge,
       "0 when a process of an ended task could not be removed; no task is placed here then", "",
       Stability::kBeta},
@@ -161,37 +162,37 @@ constexpr Family kFamilies[] = {
      }},
     {{"hearth_worker_task_running", MetricType::kGauge, "1 while a trainer runs", "",
       Stability::kBeta},
-     OfTasks<&Tasks::running>},
+     OfPart<&Values::tasks, &Tasks::running>},
     {{"hearth_worker_tasks_started_total", MetricType::kCounter, "Trainers started", "",
       Stability::kBeta},
-     OfTasks<&Tasks::tasks_started>},
+     OfPart<&Values::tasks, &Tasks::tasks_started>},
     {{"hearth_worker_task_exits_total", MetricType::kCounter, "Trainers that ended, by why",
       "reason", Stability::kBeta},
      AddExits},
     {{"hearth_worker_report_buffer_bytes", MetricType::kGauge,
       "Reports and logs that the coordinator has not acknowledged", "", Stability::kBeta},
-     OfTasks<&Tasks::buffer_bytes>},
+     OfPart<&Values::tasks, &Tasks::buffer_bytes>},
     {{"hearth_worker_log_dropped_bytes_total", MetricType::kCounter,
       "Log text lost to the bound of the report buffer", "", Stability::kBeta},
-     OfTasks<&Tasks::dropped_log_bytes>},
+     OfPart<&Values::tasks, &Tasks::dropped_log_bytes>},
     {{"hearth_worker_log_dropped_lines_total", MetricType::kCounter,
       "Log lines lost to the bound of the report buffer", "", Stability::kBeta},
-     OfTasks<&Tasks::dropped_log_lines>},
+     OfPart<&Values::tasks, &Tasks::dropped_log_lines>},
     {{"hearth_worker_step_reports_dropped_total", MetricType::kCounter,
       "Step reports lost to the bound of the report buffer", "", Stability::kBeta},
-     OfTasks<&Tasks::dropped_steps>},
+     OfPart<&Values::tasks, &Tasks::dropped_steps>},
     {{"hearth_worker_device_memory_bytes", MetricType::kGauge,
       "Memory of the device (of the host, for a CPU worker)", "", Stability::kBeta},
      Of<&Values::device_memory_bytes>},
     {{"hearth_worker_trainer_resident_bytes", MetricType::kGauge,
       "Resident memory of the running trainer", "", Stability::kBeta},
-     Of<&Values::trainer_resident_bytes>},
+     OfPart<&Values::trainer, &UsageSampler::Usage::resident_bytes>},
     {{"hearth_worker_trainer_cpu_seconds_total", MetricType::kCounter,
       "Processor time of all trainers so far", "", Stability::kBeta},
-     Of<&Values::trainer_cpu_seconds_total>},
+     OfPart<&Values::trainer, &UsageSampler::Usage::cpu_seconds_total>},
     {{"hearth_worker_trainer_utilization_ratio", MetricType::kGauge,
       "Processor time of the running trainer over that of its threads", "", Stability::kAlpha},
-     Of<&Values::trainer_utilization_ratio>},
+     OfPart<&Values::trainer, &UsageSampler::Usage::utilization_ratio>},
     {{"hearth_worker_job_step", MetricType::kGauge, "Last completed step of the running task",
       "job_id", Stability::kBeta},
      OfJob<&Tasks::step>},

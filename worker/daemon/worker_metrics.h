@@ -9,7 +9,9 @@
 
 #include "common/metrics/metrics.h"
 #include "prometheus/collectable.h"
+#include "worker/daemon/agent/agent.h"
 #include "worker/daemon/device/gpu_monitor.h"
+#include "worker/daemon/device/inventory.h"
 #include "worker/daemon/supervise/task_runner.h"
 
 namespace hearth::worker {
@@ -21,14 +23,10 @@ std::vector<metrics::MetricDef> WorkerMetricDefs();
 
 struct WorkerMetricValues {
   TaskSnapshot tasks;
-  bool connected = false;
-  int64_t connects = 0;
-  int64_t failed_attempts = 0;
+  Agent::Counters agent;
   int64_t device_memory_bytes = 0;
   std::optional<GpuReading> gpu;  // absent on a CPU worker
-  int64_t trainer_resident_bytes = 0;
-  double trainer_cpu_seconds_total = 0.0;
-  double trainer_utilization_ratio = 0.0;
+  UsageSampler::Usage trainer;
 };
 
 class WorkerMetrics : public prometheus::Collectable {

@@ -35,7 +35,7 @@ TEST(WorkerMetricsTest, Collect_Idle_HasNoJobSeriesAndAllReasonsAtZero) {
 
 TEST(WorkerMetricsTest, Collect_RunningJob_HasItsSeries) {
   WorkerMetricValues values;
-  values.connected = true;
+  values.agent.connected = true;
   values.tasks.running = true;
   values.tasks.job_id = "job-1";
   values.tasks.step = 12;
