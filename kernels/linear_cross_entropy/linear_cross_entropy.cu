@@ -66,27 +66,39 @@ __global__ void __launch_bounds__(kTransposeThreads)
   }
 }
 
+// A thread's part of a loss's two sums.
+struct LossSums {
+  double loss = 0.0;
+  double weights = 0.0;
+
+  __device__ void Add(double weight, double nll) {
+    loss += weight * nll;
+    weights += weight;
+  }
+  // The block's sums are added; all of its threads call this.
+  __device__ void AddTo(double* loss_sum, double* weight_sum) {
+    __shared__ double scratch[32];
+    loss = BlockSum(loss, scratch);
+    weights = BlockSum(weights, scratch);
+    if (threadIdx.x == 0) {
+      *loss_sum += loss;
+      *weight_sum += weights;
+    }
+  }
+};
+
 // *loss_sum += sum of w * nll, *weight_sum += sum of w; one block, so that the order is fixed.
 __global__ void __launch_bounds__(kSumThreads) SumLosses(const double* nll,
                                                          const float* loss_weight,
                                                          int64_t tokens,
                                                          double* loss_sum,
                                                          double* weight_sum) {
-  __shared__ double scratch[32];
-  double loss = 0.0;
-  double weights = 0.0;
+  LossSums sums;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < tokens; i += kSumThreads) {
-    const double weight = loss_weight[i];
-    loss += weight * nll[i];
-    weights += weight;
+    sums.Add(loss_weight[i], nll[i]);
   }
-  loss = BlockSum(loss, scratch);
-  weights = BlockSum(weights, scratch);
-  if (threadIdx.x == 0) {
-    *loss_sum += loss;
-    *weight_sum += weights;
-  }
+  sums.AddTo(loss_sum, weight_sum);
 }
 
 // sums[2 s], sums[2 s + 1] += the same two of the samples from source s, a block each: no two
@@ -97,26 +109,17 @@ __global__ void __launch_bounds__(kSumThreads) SumSources(const double* nll,
                                                           int64_t samples,
                                                           int64_t length,
                                                           double* sums) {
-  __shared__ double scratch[32];
-  double loss = 0.0;
-  double weights = 0.0;
+  LossSums of_source;
   for (int64_t s = 0; s < samples; ++s) {
     if (source[s] != static_cast<int32_t>(blockIdx.x)) {
       continue;
     }
 #pragma unroll 2
     for (int64_t i = s * length + threadIdx.x; i < (s + 1) * length; i += kSumThreads) {
-      const double weight = loss_weight[i];
-      loss += weight * nll[i];
-      weights += weight;
+      of_source.Add(loss_weight[i], nll[i]);
     }
   }
-  loss = BlockSum(loss, scratch);
-  weights = BlockSum(weights, scratch);
-  if (threadIdx.x == 0) {
-    sums[2 * blockIdx.x] += loss;
-    sums[2 * blockIdx.x + 1] += weights;
-  }
+  of_source.AddTo(&sums[2 * blockIdx.x], &sums[2 * blockIdx.x + 1]);
 }
 
 constexpr int kTopThreads = 256;
