@@ -9,6 +9,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/llama3_rope.h"
 
 namespace hearth::hf {
 namespace {
@@ -61,12 +62,7 @@ v1::ModelSpec Named(const char* hf_class) {
 
 v1::ModelSpec Llama3Scaled() {
   v1::ModelSpec m = Llama();
-  v1::RopeScaling& s = *m.mutable_rope_scaling();
-  s.set_type("llama3");
-  s.set_factor(8);
-  s.set_low_freq_factor(1);
-  s.set_high_freq_factor(4);
-  s.set_original_max_position(64);
+  SetLlama3Rope(m);
   return m;
 }
 

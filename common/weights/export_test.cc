@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/common/gguf_reader.h"
+#include "tests/support/common/llama3_rope.h"
 #include "tests/support/common/temp_dir.h"
 #include "tests/support/common/weight_folder.h"
 
@@ -273,12 +274,7 @@ TEST_F(ExportTest, FileOfSeveralChunks_IsTheSameForAnyThreads) {
 
 TEST_F(ExportTest, Llama3Rope_IsATensorOfFactors) {
   v1::ModelSpec spec = Llama64();
-  v1::RopeScaling& scaling = *spec.mutable_rope_scaling();
-  scaling.set_type("llama3");
-  scaling.set_factor(8);
-  scaling.set_low_freq_factor(1);
-  scaling.set_high_freq_factor(4);
-  scaling.set_original_max_position(64);
+  SetLlama3Rope(spec);
   WriteModel(spec);
   const GgufFile file = Gguf(formats::kStoredF32);
   const std::vector<float> factors = Floats(file.tensors.at("rope_freqs.weight"));

@@ -26,11 +26,15 @@ StepState Sums(double loss_sum, double weight_sum, double sum_squares) {
   return state;
 }
 
+StepState Judged(const StepInputs& inputs, StepState state) {
+  EXPECT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  return state;
+}
+
 TEST(JudgeStep, GoodStep_MeansAndClip) {
   const StepInputs inputs = Inputs();
   // Half of the tokens count: the gradient of the mean is twice what was accumulated.
-  StepState state = Sums(2000, 500, 4.0);
-  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  const StepState state = Judged(inputs, Sums(2000, 500, 4.0));
   EXPECT_EQ(state.loss, 4.0);
   EXPECT_EQ(state.grad_norm, 4.0);
   EXPECT_FLOAT_EQ(state.grad_scale, static_cast<float>(2.0 / (4.0 + 1e-6)));
@@ -40,20 +44,15 @@ TEST(JudgeStep, GoodStep_MeansAndClip) {
 
 TEST(JudgeStep, SmallNormOrNoLimit_DoesNotClip) {
   StepInputs inputs = Inputs();
-  StepState state = Sums(1000, 1000, 0.25);
-  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
-  EXPECT_EQ(state.grad_scale, 1.0F);
+  EXPECT_EQ(Judged(inputs, Sums(1000, 1000, 0.25)).grad_scale, 1.0F);
   inputs.max_norm = 0;
-  state = Sums(1000, 500, 1e6);
-  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
-  EXPECT_EQ(state.grad_scale, 2.0F);
+  EXPECT_EQ(Judged(inputs, Sums(1000, 500, 1e6)).grad_scale, 2.0F);
 }
 
 TEST(JudgeStep, LossAboveLimit_IsASpikeAndSticks) {
   StepInputs inputs = Inputs();
   inputs.loss_limit = 3.0;
-  StepState state = Sums(3001, 1000, 1.0);
-  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  StepState state = Judged(inputs, Sums(3001, 1000, 1.0));
   EXPECT_EQ(state.verdict, 1);
   EXPECT_EQ(state.skip, 1);
   // A good step after it is still skipped: the host has not cleared the flag.
@@ -69,11 +68,8 @@ TEST(JudgeStep, LossAboveLimit_IsASpikeAndSticks) {
 TEST(JudgeStep, NormAboveLimit_IsAGradientSpike) {
   StepInputs inputs = Inputs();
   inputs.grad_norm_limit = 3.0;
-  StepState state = Sums(1000, 1000, 9.0);
-  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
-  EXPECT_EQ(state.verdict, 0) << "a norm of exactly the limit";
-  state = Sums(1000, 1000, 9.1);
-  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(Judged(inputs, Sums(1000, 1000, 9.0)).verdict, 0) << "a norm of exactly the limit";
+  const StepState state = Judged(inputs, Sums(1000, 1000, 9.1));
   EXPECT_EQ(state.verdict, 3);
   EXPECT_EQ(state.skip, 1);
 }

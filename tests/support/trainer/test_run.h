@@ -61,6 +61,16 @@ inline v1::JobSpec SmallJob(const std::string& dir, std::string_view family = "l
   return spec;
 }
 
+// Makes every extent of a SmallJob a multiple of 128, which the widest Hadamard transform takes.
+inline void SetExtentsOf128(v1::JobSpec& spec) {
+  spec.mutable_model()->set_hidden(128);
+  spec.mutable_model()->set_head_dim(32);
+  spec.mutable_model()->set_ffn_hidden(128);
+  spec.mutable_data()->set_sequence_length(32);
+  spec.mutable_batch()->set_micro_batch_size(4);
+  spec.mutable_batch()->set_global_batch_tokens(256);
+}
+
 // A resolved job with another optimizer, whose options have the values that a job file without
 // them has.
 inline v1::JobSpec WithOptimizer(v1::JobSpec spec, std::string_view name) {

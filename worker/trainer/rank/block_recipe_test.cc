@@ -24,21 +24,15 @@ constexpr const char* kLevels[] = {"norm_act", "ffn", "attention", "block"};  //
 
 class BlockRecipeTest : public testing::TestWithParam<std::string> {
  protected:
-  // Every extent is a multiple of 128, which the transform of MS-EDEN takes.
   v1::JobSpec Job(const std::string& recipe, int steps, const char* family = "qwen3") {
     v1::JobSpec spec = SmallJob(dir_.path(), family);
+    SetExtentsOf128(spec);
     v1::ModelSpec& model = *spec.mutable_model();
-    model.set_hidden(128);
     model.set_heads(4);
     model.set_kv_heads(std::string(family) == "gpt2" ? 4 : 2);
-    model.set_head_dim(32);
-    model.set_ffn_hidden(128);
     if (model.position() == "learned") {
       model.set_max_position(32);
     }
-    spec.mutable_data()->set_sequence_length(32);
-    spec.mutable_batch()->set_micro_batch_size(4);
-    spec.mutable_batch()->set_global_batch_tokens(256);
     spec.mutable_precision()->set_recipe(recipe);
     spec.mutable_precision()->mutable_high_precision_layers()->set_last(0);
     spec.mutable_train()->set_steps(steps);

@@ -376,15 +376,9 @@ class BlockJobTest : public GuardRunTest {
  protected:
   v1::JobSpec BlockJob(const std::string& recipe = GetParam()) {
     v1::JobSpec spec = Job(recipe);
-    v1::ModelSpec& model = *spec.mutable_model();
-    model.set_hidden(128);
-    model.set_heads(4);
-    model.set_kv_heads(2);
-    model.set_head_dim(32);
-    model.set_ffn_hidden(128);
-    spec.mutable_data()->set_sequence_length(32);
-    spec.mutable_batch()->set_micro_batch_size(4);
-    spec.mutable_batch()->set_global_batch_tokens(256);
+    SetExtentsOf128(spec);
+    spec.mutable_model()->set_heads(4);
+    spec.mutable_model()->set_kv_heads(2);
     v1::PrecisionSpec& precision = *spec.mutable_precision();
     precision.set_warmup_steps(3);
     precision.mutable_high_precision_layers()->set_last(0);

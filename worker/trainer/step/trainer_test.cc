@@ -217,15 +217,8 @@ TEST(Trainer, Step_DividedWeightsOfEveryRecipe_GiveTheBitsOfDividedGradients) {
       SCOPED_TRACE(recipe + " " + family);
       const spec::Recipe& row = *spec::FindRecipe(recipe);
       v1::JobSpec spec = SmallJob(dir.path(), family);
-      // Every extent is a multiple of 128, which the widest transform takes.
-      v1::ModelSpec& model = *spec.mutable_model();
-      model.set_layers(3);
-      model.set_hidden(128);
-      model.set_head_dim(32);
-      model.set_ffn_hidden(128);
-      spec.mutable_data()->set_sequence_length(32);
-      spec.mutable_batch()->set_micro_batch_size(4);
-      spec.mutable_batch()->set_global_batch_tokens(256);
+      SetExtentsOf128(spec);
+      spec.mutable_model()->set_layers(3);
       v1::PrecisionSpec& precision = *spec.mutable_precision();
       precision.set_recipe(recipe);
       precision.set_lm_head(row.tensor_scaled() ? "fp8" : "bf16");
