@@ -134,7 +134,7 @@ constexpr int64_t ColumnSumParts(int64_t rows) {
 
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args);
 
-// What of a workspace goes to a product's scalars: them, and the way to an aligned address.
+// What a product's scalars take of a workspace, with the bytes that are skipped to align them.
 inline constexpr size_t kScalarBytes = 256;
 inline constexpr size_t kScalarAlignment = 256;
 

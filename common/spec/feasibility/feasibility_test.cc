@@ -343,7 +343,7 @@ TEST(FeasibilityTest, Offload_MovesBytesToTheHost_AndTakesTheTimeOfItsLink) {
   const int64_t moved = host.host_bytes - device.host_bytes;
   EXPECT_NEAR(static_cast<double>(moved) / (12.0 * static_cast<double>(host.parameters)), 1, 0.02)
       << "masters and two moments of 4 bytes";
-  // Two slots stay, at the most.
+  // The GPU keeps two slots at most.
   EXPECT_LE(device.total_bytes - host.total_bytes, moved);
   EXPECT_GE(device.total_bytes - host.total_bytes, moved - (int64_t{128} << 20));
   const double over_the_link = static_cast<double>(moved) / (63e9 * 0.74);

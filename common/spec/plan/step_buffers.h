@@ -140,7 +140,8 @@ struct StoreBuffers {
   std::vector<BufferId> gradients;
   std::vector<BufferId> gradient_slots;  // of each of SlotsOf
   std::vector<BufferId> states;          // of each of PlaceStates
-  // Through which updates stream masters and states that are in the host's memory; else none.
+  // Slots through which updates stream masters and states; empty unless some of these are in the
+  // host's memory.
   std::vector<BufferId> offload_slots;
 };
 

@@ -14,7 +14,7 @@ namespace hearth::spec {
 // not quantise and that the device runs natively. On an unknown device kind the table's first row.
 const Recipe& DefaultRecipeOn(std::string_view device_kind);
 
-// Whether a recipe will do that the device runs with the numbers of another format.
+// Whether a recipe that the device only emulates is accepted.
 enum class Emulation : uint8_t { kRefused, kAllowed };
 
 // The row `name`, or the default where it is empty. kInvalidArgument: no such row, one that

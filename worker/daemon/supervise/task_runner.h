@@ -68,7 +68,7 @@ class TaskRunner {
   TaskRunner(const Options& options, const CheckpointRoot& root, Clock& clock)
       : options_(options), root_(root), clock_(clock) {}
 
-  // Before anything else. `host` outlives the object's use.
+  // Call it before anything else. `host` outlives the object's use.
   void Attach(TrainerHost& host) { host_ = &host; }
 
   // Makes the task a pending one and ends older epochs of its job. False: it is here already, or is

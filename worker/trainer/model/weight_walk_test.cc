@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Writes down what it is asked.
+// Records the calls that it gets.
 class FakeSource : public WeightSource {
  public:
   absl::Status Begin(const kernels::Exec& /*exec*/) override { return Note("begin"); }

@@ -12,8 +12,8 @@
 
 namespace hearth::trainer {
 
-// A rank's copy of divided weights in host memory, which holds them once. Memory that is never
-// written is never taken from the machine. Not thread-safe.
+// A rank's copy of divided weights in host memory, each of them once. It takes only as much of the
+// machine's memory as has been written. Not thread-safe.
 class WholeWeights {
  public:
   // `parameters` have divided weights and outlive this.

@@ -26,7 +26,7 @@
 
 namespace hearth::trainer {
 
-// The same bytes in the host's memory and in a slot.
+// Bytes that are copied between the host's memory and a slot: where they are in each.
 struct OffloadCopy {
   void* host = nullptr;
   void* slot = nullptr;
@@ -106,7 +106,7 @@ class StreamedPieces {
                    absl::FunctionRef<absl::Status(size_t window)> work) const;
 
  private:
-  // A view of a piece that is in the host's memory.
+  // A piece's view in the host's memory.
   struct Away {
     kernels::TensorView StorePiece::*master = nullptr;  // null: it is states[state]
     size_t state = 0;

@@ -67,22 +67,23 @@ class QuantState {
   // After a step; `skip` as in quantize.h. The weights' magnitudes are those the optimizer wrote.
   absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const;
   absl::Status UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const;
-  // Scales of x for good, from the magnitudes recorded since Reset, for a model that only runs
-  // forward. With room for larger ones: magnitudes count as the power of two four to eight times as
-  // large, so that scales do not depend on how a measured sum was rounded. Larger values saturate.
-  // Waits.
+  // For a model that only runs forward: fixes the scales of x, from the magnitudes recorded since
+  // Reset. Each magnitude is raised to the power of two that is four to eight times as large: that
+  // leaves room for larger values, and scales do not depend on how a measured sum was rounded.
+  // Values above that saturate. Waits.
   absl::Status FixActivations(const kernels::Exec& exec) const;
   // Before the optimizer writes them.
   absl::Status ForgetWeightAmax(const kernels::Exec& exec) const;
   // Where it writes a parameter's, one float on the tensors' device; null: nowhere.
   float* WeightAmaxOf(int parameter) const;
-  // Their magnitudes from the weights themselves: at the start of a run. Where weights are divided,
-  // those of this rank's part: the maximum over the ranks (WeightAmax) counts.
+  // Measures the weights' magnitudes from the weights themselves, at the start of a run. Where
+  // weights are divided, only this rank's part: the maximum over the ranks (WeightAmax) counts.
   absl::Status MeasureWeights(const kernels::Exec& exec) const;
-  // Scaled and quantised as they are, by what was measured; and all three.
+  // ScaleWeights scales and quantises them by what was measured. StartWeights also measures them
+  // first.
   absl::Status ScaleWeights(const kernels::Exec& exec) const;
   absl::Status StartWeights(const kernels::Exec& exec) const;
-  // Does nothing to divided weights: those are quantised in Arrived.
+  // Divided weights are quantised in Arrived instead: nothing is done to them here.
   absl::Status QuantizeWeights(const kernels::Exec& exec,
                                const int32_t* skip,
                                uint64_t* counter) const;

@@ -216,7 +216,7 @@ TEST_F(OffloadRunTest, TooLittleHostMemory_IsRefusedWithTheFigures) {
   }
 }
 
-// The machine as it is, but for its memory.
+// The real machine, except for its memory.
 class LittleMemory : public FaultyEnv {
  public:
   LittleMemory() : FaultyEnv(Env::Real()) {}

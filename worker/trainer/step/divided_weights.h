@@ -23,8 +23,8 @@ namespace hearth::trainer {
 // graphs that hold its launches first. Not thread-safe.
 class DividedWeights : public WeightSource {
  public:
-  // `beside`: the second stream. `exchanges`: false for measuring what the ranks cost one another:
-  // then each has its own part, and in place of the others anything.
+  // `beside`: the second stream. `exchanges`: false measures what a step takes without waiting for
+  // other ranks: each then has its own part, and the other parts hold arbitrary values.
   static absl::StatusOr<std::unique_ptr<DividedWeights>> New(Engine& engine,
                                                              Collective& comm,
                                                              const kernels::Exec& beside,

@@ -77,7 +77,7 @@ bool SameBits(const TensorView& a, const TensorView& b) {
   return a.bytes() == b.bytes() && std::memcmp(a.data, b.data, a.bytes()) == 0;
 }
 
-// Whatever of a slot does not arrive must not be read as a weight.
+// Fills the slots with wrong values, so that a part that does not arrive shows.
 void SpoilSlots(const Engine& engine) {
   const ParameterStore& p = engine.parameters();
   for (size_t u = 0; u < p.units().units.size(); ++u) {

@@ -23,7 +23,7 @@ static_assert(spec::kReportedSourcesMax <= kernels::kSourcesMax);
 
 namespace {
 
-// What to change where the host has too little memory.
+// What the user can change when the host has too little memory.
 std::string OffloadAdvice(const spec::HostClasses& away) {
   std::string advice = "move less to the host";
   const char* between = ": ";
@@ -128,7 +128,7 @@ absl::Status Engine::CheckFitsHost(const spec::MemoryPlan& plan) const {
   if (lanes_ == nullptr) {
     return absl::OkStatus();
   }
-  // Pinned memory cannot be swapped out, and taking more than there is gets a process killed.
+  // Pinned memory cannot be swapped out. A process that takes more than there is gets killed.
   const int64_t available =
       options_.host_bytes.has_value() ? *options_.host_bytes : AvailableMemory(Env::Real());
   const int64_t needed = plan.arena_bytes(spec::MemoryTier::kPinnedHost);

@@ -108,7 +108,8 @@ class StepProgram {
   absl::Status RunAllOnce(const spec::StepFormat& format);
   absl::Status RecordAll(const spec::StepFormat& format);
   absl::Status CountOnce();
-  // Runs everything once, and compares products on block-scaled units meanwhile.
+  // Runs everything once. Meanwhile products on block-scaled units are compared with their
+  // emulation.
   absl::Status RunAndCompare(const std::vector<spec::StepFormat>& formats);
   absl::Status RecordMicroBatch(const MicroBatchKind& kind);
   absl::Status RecordUpdate(bool quantise_weights);

@@ -112,9 +112,9 @@ class Trainer {
   // are in the precision of Evaluate. kFailedPrecondition: the job has no train.evaluations, so its
   // plan keeps no scores; kOutOfRange: the ranks ask different things. Nothing may be in flight.
   absl::StatusOr<std::vector<Score>> ScoreAll(absl::Span<const ScoreRequest> requests);
-  // Before anything but a pass reads the weights between steps (Engine::whole_weight): with a
-  // sharded optimizer each rank has its parts of the newest. All ranks call it together; nothing
-  // may be in flight.
+  // Call it between steps, before anything but a pass reads the weights (Engine::whole_weight):
+  // with a sharded optimizer each rank has only its parts of the newest ones. All ranks call it
+  // together; nothing may be in flight.
   absl::Status TakeWholeWeights();
   // Rank 0 does `work`, which may read the weights of the newest step, whole by then; the others
   // wait for it. All ranks call it together; nothing may be in flight. Its time is no step's.
@@ -194,7 +194,7 @@ class Trainer {
   void AddTimes(const Flight& flight, const kernels::StepState& state, StepResult& result);
   // Before the first micro-batch of an evaluation: the step's sums are free, the weights whole.
   absl::Status BeginEvaluation();
-  // In what format update `as_step` runs, forward only.
+  // The format in which step `as_step` runs, forward only.
   Pass EvaluationPass(int64_t as_step) const;
   absl::Status CheckSameRequests(absl::Span<const ScoreRequest> requests);
   // Tells the pulse that another micro-batch of one begins.

@@ -120,12 +120,12 @@ double ExchangeSeconds(const StepWork& work,
          2 * work.whole_gradient_bytes * share / link;
 }
 
-// Share of the link to the host that copies from and to pinned memory reach in both directions at
-// once: of PCIe 5.0 on a machine with H200 (docs/memory.md).
+// Share of the link's speed that copies from and to the host's pinned memory reach when both
+// directions are busy: measured on PCIe 5.0, on a machine with an H200 (docs/memory.md).
 constexpr double kHostShare = 0.74;
 
-// The part of the way from and to the host's memory that lengthens a step: both directions go at
-// the same time, and beside the kernels of the update.
+// How much the copies from and to the host's memory lengthen a step. Both directions run at the
+// same time, beside the kernels of the update.
 double OffloadSeconds(const StepWork& work, const GpuRow& gpu, double beside) {
   return work.host_bytes > 0
              ? std::max(0.0, work.host_bytes / (gpu.host_link_bytes * kHostShare) - beside)

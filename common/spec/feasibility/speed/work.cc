@@ -178,8 +178,8 @@ class WorkBuilder {
     return Bytes(p.storage) + 2 * Bytes(o_.precision.recipe->fprop.b.dtype);
   }
 
-  // Divided weights come together in each pass, and are quantised as they come: in forward, and
-  // all but those that are still there in backward.
+  // Divided weights are gathered in each pass, and quantised as they arrive: all in forward, and
+  // in backward all but those that are still in their slots.
   void AddGathers() {
     const GatheredElements gathered = GatheredInPass(PlanWeightUnits(o_));
     const double bytes = Bytes(o_.recipe->parameters.storage);

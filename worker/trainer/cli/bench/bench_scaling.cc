@@ -101,7 +101,7 @@ absl::Status Resolve(const BenchOptions& options, BenchWorld& world) {
   HEARTH_ASSIGN_OR_RETURN(
       world.micro_batch,
       spec::ResolveMicroBatch(world.spec, world.size(), world.threads, bytes, world.shard));
-  return world.shard == spec::ShardLevel::kOff ? absl::OkStatus() : FitAlone(bytes, world);
+  return spec::RowOf(world.shard).optimizer ? FitAlone(bytes, world) : absl::OkStatus();
 }
 
 // The slowest rank of each step, milliseconds. Ranks that run each for itself may have taken more
