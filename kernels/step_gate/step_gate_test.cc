@@ -111,7 +111,7 @@ TEST(BeginStep, AnyState_SumsAreZeroAndCountersStay) {
   EXPECT_EQ(state.skip, 0);
 }
 
-TEST(BeginStep, Control_IsTheInputsAndTimesStartAnew) {
+TEST(BeginStep, Control_IsTheInputsAndTimesBeginAgain) {
   StepInputs inputs = Inputs();
   inputs.control[0] = 1;
   inputs.control[2] = 5;
