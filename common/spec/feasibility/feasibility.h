@@ -58,7 +58,6 @@ struct Saving {
   std::string change;       // "recompute: block"
   int64_t saved_bytes = 0;  // of the job as it is; negative: it needs more
   double time_ratio = 0;    // of a step; 0 = not known
-  bool built = true;        // false: this version cannot do it; bytes by arithmetic
   std::string loss = {};    // what was measured of the loss with it: "same", "+0.8 %"; or nothing
 };
 

@@ -149,7 +149,6 @@ void WriteLists(const Feasibility& f, v1::PlanJudgement& out) {
     made.set_change(saving.change);
     made.set_saved_bytes(saving.saved_bytes);
     made.set_time_ratio(saving.time_ratio);
-    made.set_built(saving.built);
     made.set_loss(saving.loss);
   }
   for (const Change& change : f.changes) {
@@ -169,8 +168,8 @@ void ReadLists(const v1::PlanJudgement& judgement, Feasibility& f) {
                         level.largest_micro_batch(), level.step_seconds(), level.fits()});
   }
   for (const v1::PlanSaving& saving : judgement.savings()) {
-    f.savings.push_back({saving.change(), saving.saved_bytes(), saving.time_ratio(), saving.built(),
-                         saving.loss()});
+    f.savings.push_back(
+        {saving.change(), saving.saved_bytes(), saving.time_ratio(), saving.loss()});
   }
   for (const v1::PlanChange& change : judgement.changes()) {
     f.changes.push_back({change.field(), change.value()});

@@ -18,15 +18,6 @@ std::string Str(std::string_view text) {
   return std::string(text);
 }
 
-// What this version cannot do: buffers that would not be on the GPU.
-struct UnbuiltSaving {
-  const char* change;
-  BufferClass away;
-};
-constexpr UnbuiltSaving kUnbuilt[] = {
-    {"activations in the host's memory", BufferClass::kActivations},
-};
-
 // Changes that leave the arithmetic of a step as it is, but for the order of sums.
 constexpr const char* kSameLoss = "same";
 
@@ -384,13 +375,6 @@ absl::StatusOr<std::vector<Saving>> SavingsOf(VariedPlans& plans,
                     .saved_bytes = saved,
                     .time_ratio = known ? time.seconds / time_before.seconds : 0,
                     .loss = Str(one.loss)});
-  }
-  for (const UnbuiltSaving& unbuilt : kUnbuilt) {
-    const int64_t saved = before->plan.ClassBytes(unbuilt.away);
-    if (saved > 0) {
-      rows.push_back(
-          {.change = unbuilt.change, .saved_bytes = saved, .built = false, .loss = kSameLoss});
-    }
   }
   return rows;
 }

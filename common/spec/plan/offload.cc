@@ -8,12 +8,19 @@ namespace {
 constexpr OffloadRow kRows[] = {
     {.name = "optimizer",
      .away = BufferClass::kOptimizer,
+     .less = "a narrower optimizer.state",
      .get = &v1::OffloadSpec::optimizer,
      .set = &v1::OffloadSpec::set_optimizer},
     {.name = "masters",
      .away = BufferClass::kMasters,
+     .less = "",
      .get = &v1::OffloadSpec::masters,
      .set = &v1::OffloadSpec::set_masters},
+    {.name = "activations",
+     .away = BufferClass::kActivations,
+     .less = "a smaller micro-batch",
+     .get = &v1::OffloadSpec::activations,
+     .set = &v1::OffloadSpec::set_activations},
 };
 
 constexpr int64_t kSmallestSlot = int64_t{16} << 10;

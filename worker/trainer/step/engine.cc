@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/io/available_memory.h"
@@ -25,18 +26,19 @@ namespace {
 
 // What to change where the host has too little memory.
 std::string OffloadAdvice(const spec::HostClasses& away) {
-  std::string advice = "move less to the host";
-  const char* between = ": ";
+  std::vector<std::string> keys;
+  std::vector<std::string> less;
   for (const spec::OffloadRow& row : spec::OffloadRows()) {
-    if (away.Has(row.away)) {
-      absl::StrAppend(&advice, between, "offload.",
-                      absl::string_view(row.name.data(), row.name.size()), ": false");
-      between = " or ";
+    if (!away.Has(row.away)) {
+      continue;
+    }
+    keys.push_back("offload." + std::string(row.name) + ": false");
+    if (!row.less.empty()) {
+      less.emplace_back(row.less);
     }
   }
-  return absl::StrCat(advice, away.Has(spec::BufferClass::kOptimizer)
-                                  ? ", or take a narrower optimizer.state"
-                                  : "");
+  return absl::StrCat("move less to the host: ", absl::StrJoin(keys, " or "),
+                      less.empty() ? "" : ", or take ", absl::StrJoin(less, " or "));
 }
 
 }  // namespace
@@ -55,6 +57,7 @@ Engine::~Engine() {
     // Kernels that are under way still use the arena.
     static_cast<void>(kernels::Synchronize(exec_));
     lanes_.reset();
+    lane_.reset();
     arena_.reset();
     kernels::DeleteStream(exec_.stream);
   }
@@ -125,7 +128,7 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
 }
 
 absl::Status Engine::CheckFitsHost(const spec::MemoryPlan& plan) const {
-  if (lanes_ == nullptr) {
+  if (!options_.training || !job_plan_->options.offload.any()) {
     return absl::OkStatus();
   }
   // Pinned memory cannot be swapped out, and taking more than there is gets a process killed.
@@ -156,9 +159,7 @@ absl::Status Engine::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(exec_.stream, kernels::NewStream(*options_.cuda));
     HEARTH_RETURN_IF_ERROR(ChooseProducts());
   }
-  if (options_.training && job_plan_->options.offload.any()) {
-    HEARTH_ASSIGN_OR_RETURN(lanes_, OffloadLanes::New(exec_));
-  }
+  HEARTH_RETURN_IF_ERROR(OpenLanes());
   // Twice: the operations can say how much scratch they need only once they are bound to shapes,
   // and that size moves what lies behind it in the arena. The first arena has addresses but no
   // memory.
@@ -179,6 +180,20 @@ absl::Status Engine::Prepare() {
     whole_ = std::make_unique<WholeWeights>(*parameters_);
   }
   return quant_->Reset(exec_);
+}
+
+absl::Status Engine::OpenLanes() {
+  const spec::HostClasses& away = job_plan_->options.offload;
+  if (!options_.training) {
+    return absl::OkStatus();
+  }
+  if (away.Has(spec::BufferClass::kMasters) || away.Has(spec::BufferClass::kOptimizer)) {
+    HEARTH_ASSIGN_OR_RETURN(lanes_, OffloadLanes::New(exec_));
+  }
+  if (away.Has(spec::BufferClass::kActivations)) {
+    HEARTH_ASSIGN_OR_RETURN(lane_, ActivationLane::New(exec_));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Engine::ChooseProducts() {
@@ -241,9 +256,13 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   context.parameters = parameters_.get();
   context.quant = quant_.get();
   context.documents = documents();
+  context.lane = lane_.get();
   model_ = std::make_unique<Model>(context, *objective);
   if (lanes_ != nullptr) {
     lanes_->SetSlots(*arena_);
+  }
+  if (lane_ != nullptr) {
+    lane_->SetLayers(*arena_);
   }
   if (options_.training) {
     const OptimizerContext optimizer = {&options_.spec.optimizer(),
