@@ -1,6 +1,10 @@
 #include "common/spec/plan/offload.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace hearth::spec {
 namespace {
@@ -50,6 +54,22 @@ void SetOffload(HostClasses away, v1::JobSpec& job) {
       (job.mutable_offload()->*row.set)(true);
     }
   }
+}
+
+std::string LessOnHostAdvice(const HostClasses& away) {
+  std::vector<std::string> keys;
+  std::vector<std::string> less;
+  for (const OffloadRow& row : kRows) {
+    if (!away.Has(row.away)) {
+      continue;
+    }
+    keys.push_back("offload." + std::string(row.name) + ": false");
+    if (!row.less.empty()) {
+      less.emplace_back(row.less);
+    }
+  }
+  return absl::StrCat("move less to the host: ", absl::StrJoin(keys, " or "),
+                      less.empty() ? "" : ", or take ", absl::StrJoin(less, " or "));
 }
 
 int64_t OffloadSlotBytes(int64_t streamed) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/types/span.h"
@@ -28,6 +29,9 @@ absl::Span<const OffloadRow> OffloadRows();
 HostClasses HostClassesOf(const v1::OffloadSpec& offload);
 // The other way round; clears `offload` where nothing is away.
 void SetOffload(HostClasses away, v1::JobSpec& job);
+// "move less to the host: offload.masters: false": what to change where the host has too little
+// memory for all that is away.
+std::string LessOnHostAdvice(const HostClasses& away);
 
 // Memory of the GPU through which an update streams what is away: while one slot is computed with,
 // the other is written back and filled again.

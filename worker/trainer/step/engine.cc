@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/io/available_memory.h"
@@ -21,27 +20,6 @@ namespace hearth::trainer {
 using kernels::DType;
 
 static_assert(spec::kReportedSourcesMax <= kernels::kSourcesMax);
-
-namespace {
-
-// What to change where the host has too little memory.
-std::string OffloadAdvice(const spec::HostClasses& away) {
-  std::vector<std::string> keys;
-  std::vector<std::string> less;
-  for (const spec::OffloadRow& row : spec::OffloadRows()) {
-    if (!away.Has(row.away)) {
-      continue;
-    }
-    keys.push_back("offload." + std::string(row.name) + ": false");
-    if (!row.less.empty()) {
-      less.emplace_back(row.less);
-    }
-  }
-  return absl::StrCat("move less to the host: ", absl::StrJoin(keys, " or "),
-                      less.empty() ? "" : ", or take ", absl::StrJoin(less, " or "));
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
@@ -138,9 +116,10 @@ absl::Status Engine::CheckFitsHost(const spec::MemoryPlan& plan) const {
   if (needed <= available) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "offload needs ", FormatBytes(needed), " of the host's memory for this rank, but only ",
-      FormatBytes(available), " is free for it; ", OffloadAdvice(job_plan_->options.offload)));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("offload needs ", FormatBytes(needed),
+                   " of the host's memory for this rank, but only ", FormatBytes(available),
+                   " is free for it; ", spec::LessOnHostAdvice(job_plan_->options.offload)));
 }
 
 absl::Status Engine::Prepare() {
