@@ -23,6 +23,7 @@ namespace hearth::spec {
 struct FeasibilityQuery {
   int gpus = 0;                     // of one host; 0 = resources.workers
   int64_t memory_bytes = 0;         // of each GPU; 0 = its row's
+  int64_t host_memory_bytes = 0;    // of the host, for all these GPUs together; 0 = not known
   double tokens = 0;                // to train on; 0 = train.steps of the global batch
   double tokens_per_parameter = 0;  // the same as a multiple of the parameters
   double wanted_tok_s = 0;          // of all GPUs together

@@ -184,6 +184,7 @@ v1::PlanQuestion QuestionOf(const FeasibilityQuery& query) {
   Write(kQueryNumbers, query, question);
   question.set_gpus(query.gpus);
   question.set_memory_bytes(query.memory_bytes);
+  question.set_host_memory_bytes(query.host_memory_bytes);
   question.set_price_per_kwh(query.prices.per_kwh);
   question.set_price_per_gpu_hour(query.prices.per_gpu_hour);
   question.set_lifetime_hours(query.lifetime_hours);
@@ -198,6 +199,7 @@ FeasibilityQuery QueryOf(const v1::PlanQuestion& question) {
   Read(kQueryNumbers, question, query);
   query.gpus = question.gpus();
   query.memory_bytes = question.memory_bytes();
+  query.host_memory_bytes = question.host_memory_bytes();
   query.prices.per_kwh = question.price_per_kwh();
   query.prices.per_gpu_hour = question.price_per_gpu_hour();
   if (question.has_lifetime_hours()) {
