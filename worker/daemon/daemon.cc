@@ -7,6 +7,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <map>
@@ -20,6 +21,7 @@
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/io/available_memory.h"
 #include "common/io/env.h"
 #include "common/io/private_files.h"
 #include "common/log/log.h"
@@ -338,6 +340,9 @@ void Daemon::Tick() {
     status.set_memory_used_bytes(usage.resident_bytes);
     status.set_utilization_ratio(usage.utilization_ratio);
   }
+  // 0 where the machine does not say how much it has.
+  status.set_host_memory_available_bytes(
+      std::min(AvailableMemory(Env::Real()), device_.host_memory_bytes()));
   table_->Tick(status, UnhealthyReason(), disk_->free_bytes());
   absl::MutexLock lock(&mu_);
   usage_ = usage;

@@ -100,6 +100,18 @@ TEST_F(DaemonTest, Hello_Identity_SaysWhatTheHostIs) {
   EXPECT_EQ(WaitForExit(), kExitOk);
 }
 
+TEST_F(DaemonTest, HostMemory_IsToldWithTheDevice_AndWhatIsLeftInHeartbeats) {
+  FakeCoordinator::Stream& stream = StartDaemon();
+  const int64_t all = Greet(stream).device().host_memory_bytes();
+  EXPECT_GT(all, 1 << 20);
+  stream.WaitForHeartbeat();
+  const int64_t left = stream.Device().host_memory_available_bytes();
+  EXPECT_GT(left, 0);
+  EXPECT_LE(left, all);
+  Signal();
+  EXPECT_EQ(WaitForExit(), kExitOk);
+}
+
 TEST_F(DaemonTest, Signal_RunningTask_StopsReportsAndSaysGoodbye) {
   FakeCoordinator::Stream& stream = StartTask("ignore_term;steps:1;wait_control");
   Signal();

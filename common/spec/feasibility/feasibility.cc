@@ -51,7 +51,8 @@ class Assessment {
 
   absl::StatusOr<Feasibility> Run() {
     HEARTH_ASSIGN_OR_RETURN(const Choice choice,
-                            ChooseVariation(plans_, gpu_, calibration_, f_.device_bytes));
+                            ChooseVariation(plans_, gpu_, calibration_, f_.device_bytes,
+                                            query_.host_memory_bytes / f_.gpus));
     HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const chosen, plans_.Get(choice.variation));
     HEARTH_RETURN_IF_ERROR(Describe(*chosen, choice.variation));
     FillMemory(*chosen);
@@ -191,7 +192,7 @@ class Assessment {
         absl::StrFormat("memory: %.2f of %.2f GB a GPU (%.0f %%)", Gb(f_.total_bytes),
                         Gb(f_.device_bytes), 100 * Gb(f_.total_bytes) / Gb(f_.device_bytes));
     f_.reasons.insert(f_.reasons.begin(),
-                      choice.fits ? memory : absl::StrCat(memory, ": does not fit"));
+                      choice.fits_gpu ? memory : absl::StrCat(memory, ": does not fit"));
     if (f_.time.known()) {
       f_.reasons.push_back(absl::StrFormat(
           "time: %.0f tok/s, %s a step, %s for %s tokens", f_.tok_s, StepText(f_.time.seconds),

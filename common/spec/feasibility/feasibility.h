@@ -23,6 +23,7 @@ namespace hearth::spec {
 struct FeasibilityQuery {
   int gpus = 0;                     // of one host; 0 = resources.workers
   int64_t memory_bytes = 0;         // of each GPU; 0 = its row's
+  int64_t host_memory_bytes = 0;    // of the host, for all these GPUs together; 0 = not known
   double tokens = 0;                // to train on; 0 = train.steps of the global batch
   double tokens_per_parameter = 0;  // the same as a multiple of the parameters
   double wanted_tok_s = 0;          // of all GPUs together
@@ -58,7 +59,6 @@ struct Saving {
   std::string change;       // "recompute: block"
   int64_t saved_bytes = 0;  // of the job as it is; negative: it needs more
   double time_ratio = 0;    // of a step; 0 = not known
-  bool built = true;        // false: this version cannot do it; bytes by arithmetic
   std::string loss = {};    // what was measured of the loss with it: "same", "+0.8 %"; or nothing
 };
 

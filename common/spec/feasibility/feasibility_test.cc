@@ -16,13 +16,13 @@
 #include "common/spec/feasibility/speed/work.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/model/presets.h"
-#include "common/spec/plan/offload.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/plan/shard_levels.h"
 #include "common/spec/plan/weight_units.h"
 #include "common/spec/resolve/resolve.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/assessed_job.h"
 #include "tests/support/common/planned_job.h"
 
 namespace hearth::spec {
@@ -30,14 +30,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-
-Feasibility Assess(const v1::JobSpec& job,
-                   const std::string& gpu,
-                   const FeasibilityQuery& query = {}) {
-  const auto f = AssessFeasibility(job, GpuNamed(gpu), CalibrationFor(GpuNamed(gpu)), query);
-  EXPECT_TRUE(f.ok()) << f.status();
-  return f.ok() ? *f : Feasibility();
-}
 
 TEST(MemoryPartsTest, AddUpToTheArenaExactly_ForEveryPresetRecipeAndLevel) {
   int plans_made = 0;
@@ -190,34 +182,6 @@ TEST(FeasibilityTest, AJobThatFits_IsAYesWithoutChanges) {
   EXPECT_LT(f.mfu, 1.0);
 }
 
-// The job with changes put in, as a user would: nothing may be wrong with it.
-v1::JobSpec Changed(v1::JobSpec job, const std::vector<Change>& changes) {
-  StateChoice choice = ChoiceOf(job);
-  for (const Change& change : changes) {
-    const auto field = std::find_if(StateFields().begin(), StateFields().end(),
-                                    [&](const StateField& f) { return f.path == change.field; });
-    const auto offload = std::find_if(
-        OffloadRows().begin(), OffloadRows().end(),
-        [&](const OffloadRow& row) { return change.field == "offload." + std::string(row.name); });
-    if (change.field == "recompute") {
-      job.set_recompute(change.value);
-    } else if (change.field == "batch.micro_batch_size") {
-      job.mutable_batch()->set_micro_batch_size(std::stoi(change.value));
-    } else if (field != StateFields().end()) {
-      choice.*field->value = change.value;
-    } else if (offload != OffloadRows().end()) {
-      (job.mutable_offload()->*offload->set)(change.value == "true");
-    } else {
-      ADD_FAILURE() << change.field;
-    }
-  }
-  job = WithChoice(job, choice);
-  std::vector<FieldViolation> violations;
-  Resolve(job, violations);
-  EXPECT_TRUE(violations.empty()) << ViolationsToStatus(violations);
-  return job;
-}
-
 TEST(FeasibilityTest, AJobThatIsTooLarge_GetsChangesThatMakeItFit) {
   const v1::JobSpec job = PlannedJob("hearth-1.5b", "bf16", 8, 2048);
   const Feasibility f = Assess(job, "RTX 5090");
@@ -315,7 +279,7 @@ TEST(FeasibilityTest, Savings_AreWhatTheChangedPlanSays) {
   for (const Saving& saving : before.savings) {
     EXPECT_GT(saving.saved_bytes, 0) << saving.change;
     const size_t colon = saving.change.find(": ");
-    if (!saving.built || saving.change.starts_with("precision.")) {
+    if (saving.change.starts_with("precision.")) {
       continue;
     }
     names.push_back(saving.change);
@@ -327,36 +291,8 @@ TEST(FeasibilityTest, Savings_AreWhatTheChangedPlanSays) {
   for (const char* name :
        {"gradients.dtype: bf16", "optimizer.state: bf16", "optimizer.state: int8",
         "optimizer.state: int4", "optimizer.master: none", "optimizer.name: muon",
-        "offload.optimizer: true", "offload.masters: true"}) {
+        "offload.optimizer: true", "offload.masters: true", "offload.activations: true"}) {
     EXPECT_THAT(names, Contains(name));
-  }
-}
-
-TEST(FeasibilityTest, Offload_MovesBytesToTheHost_AndTakesTheTimeOfItsLink) {
-  v1::JobSpec job = PlannedJob("hearth-774m", "bf16", 8, 1024);
-  const Feasibility device = Assess(job, "H200");
-  EXPECT_EQ(device.time.offload_seconds, 0);
-  for (const OffloadRow& row : OffloadRows()) {
-    (job.mutable_offload()->*row.set)(true);
-  }
-  const Feasibility host = Assess(job, "H200");
-  const int64_t moved = host.host_bytes - device.host_bytes;
-  EXPECT_NEAR(static_cast<double>(moved) / (12.0 * static_cast<double>(host.parameters)), 1, 0.02)
-      << "masters and two moments of 4 bytes";
-  // The GPU keeps two slots at most.
-  EXPECT_LE(device.total_bytes - host.total_bytes, moved);
-  EXPECT_GE(device.total_bytes - host.total_bytes, moved - (int64_t{128} << 20));
-  const double over_the_link = static_cast<double>(moved) / (63e9 * 0.74);
-  EXPECT_NEAR((host.time.update_seconds + host.time.offload_seconds) / over_the_link, 1, 0.02)
-      << "the kernels go beside the copies";
-  EXPECT_NEAR(host.time.seconds - device.time.seconds, host.time.offload_seconds, 1e-9);
-  EXPECT_LT(Assess(job, "GH200").time.offload_seconds, host.time.offload_seconds / 2);
-  EXPECT_GT(Assess(job, "A100 80GB").time.offload_seconds, 1.9 * host.time.offload_seconds);
-  const std::string text = FeasibilityText(host, {}, false);
-  EXPECT_THAT(text, HasSubstr("pinned, of the host"));
-  EXPECT_THAT(text, HasSubstr("host memory not hidden"));
-  for (const Saving& saving : host.savings) {
-    EXPECT_FALSE(saving.change.starts_with("offload.")) << "it has that already";
   }
 }
 

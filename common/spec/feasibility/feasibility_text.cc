@@ -57,9 +57,8 @@ void AddSavings(const Feasibility& f, std::string& out) {
                         "LOSS");
   bool measured = false;
   for (const Saving& saving : f.savings) {
-    const std::string step = !saving.built           ? "not yet"
-                             : saving.time_ratio > 0 ? absl::StrFormat("x %.2f", saving.time_ratio)
-                                                     : "-";
+    const std::string step =
+        saving.time_ratio > 0 ? absl::StrFormat("x %.2f", saving.time_ratio) : "-";
     absl::StrAppendFormat(&out, "%-40s %9.2f %8s %9s\n", saving.change, Gb(saving.saved_bytes),
                           step, saving.loss.empty() ? "-" : saving.loss);
     measured = measured || absl::EndsWith(saving.loss, "%");

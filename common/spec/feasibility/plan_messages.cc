@@ -149,7 +149,6 @@ void WriteLists(const Feasibility& f, v1::PlanJudgement& out) {
     made.set_change(saving.change);
     made.set_saved_bytes(saving.saved_bytes);
     made.set_time_ratio(saving.time_ratio);
-    made.set_built(saving.built);
     made.set_loss(saving.loss);
   }
   for (const Change& change : f.changes) {
@@ -169,8 +168,8 @@ void ReadLists(const v1::PlanJudgement& judgement, Feasibility& f) {
                         level.largest_micro_batch(), level.step_seconds(), level.fits()});
   }
   for (const v1::PlanSaving& saving : judgement.savings()) {
-    f.savings.push_back({saving.change(), saving.saved_bytes(), saving.time_ratio(), saving.built(),
-                         saving.loss()});
+    f.savings.push_back(
+        {saving.change(), saving.saved_bytes(), saving.time_ratio(), saving.loss()});
   }
   for (const v1::PlanChange& change : judgement.changes()) {
     f.changes.push_back({change.field(), change.value()});
@@ -185,6 +184,7 @@ v1::PlanQuestion QuestionOf(const FeasibilityQuery& query) {
   Write(kQueryNumbers, query, question);
   question.set_gpus(query.gpus);
   question.set_memory_bytes(query.memory_bytes);
+  question.set_host_memory_bytes(query.host_memory_bytes);
   question.set_price_per_kwh(query.prices.per_kwh);
   question.set_price_per_gpu_hour(query.prices.per_gpu_hour);
   question.set_lifetime_hours(query.lifetime_hours);
@@ -199,6 +199,7 @@ FeasibilityQuery QueryOf(const v1::PlanQuestion& question) {
   Read(kQueryNumbers, question, query);
   query.gpus = question.gpus();
   query.memory_bytes = question.memory_bytes();
+  query.host_memory_bytes = question.host_memory_bytes();
   query.prices.per_kwh = question.price_per_kwh();
   query.prices.per_gpu_hour = question.price_per_gpu_hour();
   if (question.has_lifetime_hours()) {

@@ -37,6 +37,7 @@ TEST(PlanMessagesTest, AQuestion_ComesBackAsItWas) {
   FeasibilityQuery query;
   query.gpus = 4;
   query.memory_bytes = int64_t{20} << 30;
+  query.host_memory_bytes = int64_t{100} << 30;
   query.tokens = 3e9;
   query.tokens_per_parameter = 20;
   query.wanted_tok_s = 1e5;

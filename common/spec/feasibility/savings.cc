@@ -18,15 +18,6 @@ std::string Str(std::string_view text) {
   return std::string(text);
 }
 
-// What this version cannot do: buffers that would not be on the GPU.
-struct UnbuiltSaving {
-  const char* change;
-  BufferClass away;
-};
-constexpr UnbuiltSaving kUnbuilt[] = {
-    {"activations in the host's memory", BufferClass::kActivations},
-};
-
 // Changes that leave the arithmetic of a step as it is, but for the order of sums.
 constexpr const char* kSameLoss = "same";
 
@@ -43,14 +34,8 @@ std::vector<std::string> LevelsFrom(const std::string& recompute) {
 
 class Chooser {
  public:
-  Chooser(VariedPlans& plans,
-          const GpuRow& gpu,
-          const Calibration& calibration,
-          int64_t device_bytes)
-      : plans_(plans),
-        gpu_(gpu),
-        calibration_(calibration),
-        bytes_(PlannableBytes("cuda", device_bytes, plans.gpus())) {}
+  Chooser(VariedPlans& plans, const GpuRow& gpu, const Calibration& calibration, const Room& room)
+      : plans_(plans), gpu_(gpu), calibration_(calibration), room_(room) {}
 
   absl::StatusOr<Choice> Run() {
     HEARTH_RETURN_IF_ERROR(StartAsIs());
@@ -67,7 +52,7 @@ class Chooser {
       HEARTH_RETURN_IF_ERROR(SearchChoices(base));
     }
     if (best_.has_value()) {
-      choice_.fits = true;
+      choice_.fits = choice_.fits_gpu = true;
       choice_.variation = *best_;
       return Describe(refused && best_->recipe != choice_.as_is.recipe);
     }
@@ -101,10 +86,10 @@ class Chooser {
       base.shard = shard;
       int64_t batch = base.micro_batch;
       if (open_) {
-        HEARTH_ASSIGN_OR_RETURN(batch, plans_.LargestCandidate(base, bytes_));
+        HEARTH_ASSIGN_OR_RETURN(batch, plans_.LargestCandidate(base, room_));
       } else {
         HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans_.Get(base));
-        batch = plan->plan.arena_bytes() <= bytes_ ? batch : 0;
+        batch = room_.Holds(*plan) ? batch : 0;
       }
       if (batch > 0) {
         base.micro_batch = batch;
@@ -115,7 +100,8 @@ class Chooser {
     return false;
   }
 
-  // The smallest change of the loss first: other levels and batches alone, then other formats too.
+  // The smallest change of the loss first: other levels and batches alone, then with more in the
+  // host's memory, then other formats.
   absl::Status SearchChoices(Variation base) {
     for (const StateChoice& choice : ChoicesByLoss(plans_.spec())) {
       base.kept = choice;
@@ -136,10 +122,11 @@ class Chooser {
         least_ = least;
         least_bytes_ = bytes;
       }
-      if (bytes > bytes_) {
-        continue;
+      best_seconds_ = std::numeric_limits<double>::infinity();
+      HEARTH_RETURN_IF_ERROR(bytes <= room_.device ? Search(base) : absl::OkStatus());
+      if (!best_.has_value() && choice == choice_.as_is.kept) {
+        HEARTH_RETURN_IF_ERROR(SearchOffloads(base));
       }
-      HEARTH_RETURN_IF_ERROR(Search(base));
       if (best_.has_value()) {
         break;
       }
@@ -147,15 +134,44 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  // The fastest of all levels with the largest batch that fits; where times are not known, the
-  // first level.
+  // The fastest with more in the host's memory, whose size is known. Not a row that would move
+  // nothing: the rules refuse it.
+  absl::Status SearchOffloads(const Variation& base) {
+    if (room_.host <= 0) {
+      return absl::OkStatus();
+    }
+    std::vector<HostClasses> sets = {base.offload};
+    for (const OffloadRow& row : OffloadRows()) {
+      HEARTH_ASSIGN_OR_RETURN(const bool moves, MovesMore(base, row.away));
+      for (size_t i = 0, before = sets.size(); moves && i < before; ++i) {
+        sets.push_back(sets[i]);
+        sets.back().Add(row.away);
+      }
+    }
+    for (size_t i = 1; i < sets.size(); ++i) {
+      Variation away = base;
+      away.offload = sets[i];
+      HEARTH_RETURN_IF_ERROR(Search(away));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<bool> MovesMore(Variation base, BufferClass away) {
+    HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const here, plans_.Get(base));
+    base.offload.Add(away);
+    HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const there, plans_.Get(base));
+    return there->plan.arena_bytes(MemoryTier::kPinnedHost) >
+           here->plan.arena_bytes(MemoryTier::kPinnedHost);
+  }
+
+  // The fastest of all levels with the largest batch that fits, if it is faster than the best so
+  // far; where times are not known, the first level.
   absl::Status Search(Variation base) {
-    double best_seconds = std::numeric_limits<double>::infinity();
     for (const std::string& level : LevelsFrom(choice_.as_is.recompute)) {
       for (const ShardLevel shard : plans_.ShardLevels()) {
         base.recompute = level;
         base.shard = shard;
-        HEARTH_ASSIGN_OR_RETURN(const int64_t batch, plans_.LargestCandidate(base, bytes_));
+        HEARTH_ASSIGN_OR_RETURN(const int64_t batch, plans_.LargestCandidate(base, room_));
         if (batch == 0) {
           continue;
         }
@@ -163,9 +179,9 @@ class Chooser {
         fitting.micro_batch = batch;
         HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, plans_.Get(fitting));
         const StepTime time = TimeOfPlan(*plan, plans_.gpus(), gpu_, calibration_);
-        if (!best_.has_value() || (time.known() && time.seconds < best_seconds)) {
+        if (!best_.has_value() || (time.known() && time.seconds < best_seconds_)) {
           best_ = fitting;
-          best_seconds = time.known() ? time.seconds : best_seconds;
+          best_seconds_ = time.known() ? time.seconds : best_seconds_;
         }
         // ShardLevels() begins with the preferred one: the first that fits is taken.
         break;
@@ -174,7 +190,7 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  void AddChange(const char* field, const std::string& value, const std::string& why) {
+  void AddChange(const std::string& field, const std::string& value, const std::string& why) {
     choice_.changes.push_back({field, value});
     choice_.reasons.push_back(absl::StrCat("change: ", field, ": ", value, why));
   }
@@ -193,6 +209,11 @@ class Chooser {
     if (is.micro_batch != was.micro_batch && !open_) {
       AddChange("batch.micro_batch_size", absl::StrCat(is.micro_batch),
                 absl::StrCat(" (was ", was.micro_batch, "; as many tokens a step)"));
+    }
+    for (const OffloadRow& row : OffloadRows()) {
+      if (is.offload.Has(row.away) && !was.offload.Has(row.away)) {
+        AddChange(absl::StrCat("offload.", Str(row.name)), "true", "");
+      }
     }
     DescribeChoice(was, is);
     if (open_) {
@@ -230,8 +251,19 @@ class Chooser {
                                                : Str(DTypeName(recipe->parameters.gradient));
   }
 
-  // Nothing fits: what the smallest would take.
-  Choice Refuse() {
+  // Nothing fits: what the smallest would take, of the GPU or of the host.
+  absl::StatusOr<Choice> Refuse() {
+    choice_.fits_gpu = least_bytes_ <= room_.device;
+    HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const as_is, plans_.Get(choice_.as_is));
+    if (!room_.HoldsOnHost(*as_is)) {
+      choice_.reasons.push_back(absl::StrFormat(
+          "offload needs %.2f GB of the host's memory a GPU, it has %.2f GB for it; %s",
+          1e-9 * static_cast<double>(as_is->plan.arena_bytes(MemoryTier::kPinnedHost)),
+          1e-9 * static_cast<double>(room_.host), LessOnHostAdvice(choice_.as_is.offload)));
+    }
+    if (choice_.fits_gpu) {
+      return std::move(choice_);
+    }
     std::string all =
         absl::StrCat("recompute: ", least_->recompute, ", micro-batch ", least_->micro_batch);
     for (const StateField& field : StateFields()) {
@@ -250,10 +282,11 @@ class Chooser {
   VariedPlans& plans_;
   const GpuRow& gpu_;
   const Calibration& calibration_;
-  const int64_t bytes_;
+  const Room room_;
   bool open_ = false;  // the job leaves its micro-batch open
   Choice choice_;
   std::optional<Variation> best_;
+  double best_seconds_ = 0;
   std::optional<Variation> least_;  // of those that were tried, the one that takes the least
   int64_t least_bytes_ = 0;
 };
@@ -336,8 +369,10 @@ StepTime TimeOfPlan(const VariedPlan& plan,
 absl::StatusOr<Choice> ChooseVariation(VariedPlans& plans,
                                        const GpuRow& gpu,
                                        const Calibration& calibration,
-                                       int64_t device_bytes) {
-  return Chooser(plans, gpu, calibration, device_bytes).Run();
+                                       int64_t device_bytes,
+                                       int64_t host_bytes) {
+  const Room room = {PlannableBytes("cuda", device_bytes, plans.gpus()), host_bytes};
+  return Chooser(plans, gpu, calibration, room).Run();
 }
 
 absl::StatusOr<std::vector<LevelRow>> LevelsOf(VariedPlans& plans,
@@ -384,13 +419,6 @@ absl::StatusOr<std::vector<Saving>> SavingsOf(VariedPlans& plans,
                     .saved_bytes = saved,
                     .time_ratio = known ? time.seconds / time_before.seconds : 0,
                     .loss = Str(one.loss)});
-  }
-  for (const UnbuiltSaving& unbuilt : kUnbuilt) {
-    const int64_t saved = before->plan.ClassBytes(unbuilt.away);
-    if (saved > 0) {
-      rows.push_back(
-          {.change = unbuilt.change, .saved_bytes = saved, .built = false, .loss = kSameLoss});
-    }
   }
   return rows;
 }

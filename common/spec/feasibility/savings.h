@@ -16,15 +16,18 @@ struct Choice {
   Variation as_is;      // micro_batch >= 1
   Variation variation;  // as_is, where nothing fits
   bool fits = false;
+  bool fits_gpu = false;             // whatever the host has
   std::vector<Change> changes;       // that `variation` needs
   std::vector<std::string> reasons;  // of the changes, or why nothing helps
 };
 
-// `device_bytes` is all memory of a GPU.
+// `device_bytes` is all memory of a GPU, `host_bytes` what its process may pin of the host's; 0 =
+// not known: then offload is neither proposed nor refused.
 absl::StatusOr<Choice> ChooseVariation(VariedPlans& plans,
                                        const GpuRow& gpu,
                                        const Calibration& calibration,
-                                       int64_t device_bytes);
+                                       int64_t device_bytes,
+                                       int64_t host_bytes);
 
 // A row for each level of recomputation.
 absl::StatusOr<std::vector<LevelRow>> LevelsOf(VariedPlans& plans,

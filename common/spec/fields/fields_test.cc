@@ -262,6 +262,14 @@ TEST(IdleKeys, KeysThatChangeNothing_AreRefusedAndSayWhy) {
 TEST(IdleKeys, OffloadOfWhatIsNotThere_IsRefused) {
   ExpectIdle("offload.optimizer", "only with resources.device cuda; here resources.device is cpu",
              [](v1::JobSpec& job) { job.mutable_offload()->set_optimizer(true); });
+  ExpectIdle("offload.activations", "only with resources.device cuda; here resources.device is cpu",
+             [](v1::JobSpec& job) { job.mutable_offload()->set_activations(true); });
+  ExpectIdle("offload.activations", "only with model.layers > 2; here model.layers is 2",
+             [](v1::JobSpec& job) {
+               job.mutable_resources()->set_device("cuda");
+               job.mutable_model()->set_layers(2);
+               job.mutable_offload()->set_activations(true);
+             });
   ExpectIdle("offload.masters", "only with optimizer.master fp32; here optimizer.master is none",
              [](v1::JobSpec& job) {
                job.mutable_resources()->set_device("cuda");
@@ -540,6 +548,7 @@ TEST(IdleKeys, DefaultsAndPresets_AreNoKeysOfTheUser) {
   away.mutable_precision()->set_recipe("bf16");
   away.mutable_offload()->set_optimizer(true);
   away.mutable_offload()->set_masters(true);
+  away.mutable_offload()->set_activations(true);
   EXPECT_EQ(Idle(away), "");
   // Folders of rope models say how many positions they were made for, and a resolved spec keeps it.
   v1::JobSpec folder = ValidJob();

@@ -31,6 +31,21 @@ TEST(Offload, Nothing_IsNoMessage) {
   EXPECT_EQ(HostClasses().TierOf(BufferClass::kMasters), MemoryTier::kDevice);
 }
 
+TEST(Offload, LessOnHostAdvice_NamesWhatIsAway) {
+  HostClasses away;
+  away.Add(BufferClass::kMasters);
+  EXPECT_EQ(LessOnHostAdvice(away), "move less to the host: offload.masters: false");
+  away.Add(BufferClass::kOptimizer);
+  EXPECT_EQ(LessOnHostAdvice(away),
+            "move less to the host: offload.optimizer: false or offload.masters: false, or take a "
+            "narrower optimizer.state");
+  away.Add(BufferClass::kActivations);
+  EXPECT_EQ(LessOnHostAdvice(away),
+            "move less to the host: offload.optimizer: false or offload.masters: false or "
+            "offload.activations: false, or take a narrower optimizer.state or a smaller "
+            "micro-batch");
+}
+
 TEST(Offload, Slots_GrowWithWhatIsStreamed_BetweenTheirLimits) {
   int64_t before = 0;
   for (int64_t streamed = 1; streamed < int64_t{1} << 40; streamed *= 7) {

@@ -78,11 +78,11 @@ BufferId PlanBuilder::Words(std::string name,
   return Add(std::move(buffer));
 }
 
-BufferId PlanBuilder::Bytes(std::string name,
-                            BufferClass buffer_class,
-                            int64_t bytes,
-                            Lifetime life) {
-  return Add(Make(std::move(name), buffer_class, bytes, life));
+BufferId PlanBuilder::Bytes(
+    std::string name, BufferClass buffer_class, int64_t bytes, Lifetime life, MemoryTier tier) {
+  PlannedBuffer buffer = Make(std::move(name), buffer_class, bytes, life);
+  buffer.tier = tier;
+  return Add(std::move(buffer));
 }
 
 BufferId PlanBuilder::Pinned(std::string name, int64_t bytes, int32_t last) {

@@ -44,7 +44,11 @@ class PlanBuilder {
                  int64_t element_bytes,
                  std::vector<int64_t> shape,
                  Lifetime life);
-  BufferId Bytes(std::string name, BufferClass buffer_class, int64_t bytes, Lifetime life);
+  BufferId Bytes(std::string name,
+                 BufferClass buffer_class,
+                 int64_t bytes,
+                 Lifetime life,
+                 MemoryTier tier = MemoryTier::kDevice);
   // Memory of the host that lives for the whole step.
   BufferId Pinned(std::string name, int64_t bytes, int32_t last);
 

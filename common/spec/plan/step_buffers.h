@@ -28,9 +28,17 @@ struct SiteBuffers {
   bool dy_waits = false;
 };
 
+// What a layer keeps for backward in a slot that a later layer takes over (kKeptSlots), and its
+// place on the host meanwhile, as large.
+struct AwayBuffer {
+  BufferId slot;
+  BufferId host;
+};
+
 // By the names of the rows of model/layer_blocks.h. A block that the layer lacks has no buffers.
 struct LayerBuffers {
   BufferId input;  // of the layer's first block: where the layer before leaves the residual stream
+  std::vector<AwayBuffer> away;  // offload.activations
 #define HEARTH_BUFFERS(Kind, name, ...) Kind##Buffers name;
   HEARTH_LAYER_BLOCKS(HEARTH_BUFFERS)
 #undef HEARTH_BUFFERS

@@ -6,6 +6,8 @@
 
 #include "common/base/table_rows.h"
 #include "common/base/units.h"
+#include "common/spec/plan/blocks/block.h"
+#include "common/spec/plan/blocks/block_plan.h"
 #include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/plan/parameter_table.h"
@@ -512,9 +514,8 @@ TEST_F(TrainingPlanTest, Offload_PutsMastersAndStatesOnTheHost_AndSlotsBetweenAc
   options_.wide_bytes = 0;
   const TrainingPlan device = *PlanTraining(options_);
   EXPECT_FALSE(device.Find("offload.slot.0").ok());
-  for (const OffloadRow& row : OffloadRows()) {
-    options_.offload.Add(row.away);
-  }
+  options_.offload.Add(BufferClass::kMasters);
+  options_.offload.Add(BufferClass::kOptimizer);
   const TrainingPlan host = *PlanTraining(options_);
   const int64_t moved = device.ClassBytes(BufferClass::kMasters, MemoryTier::kDevice) +
                         device.ClassBytes(BufferClass::kOptimizer, MemoryTier::kDevice);
@@ -531,6 +532,64 @@ TEST_F(TrainingPlanTest, Offload_PutsMastersAndStatesOnTheHost_AndSlotsBetweenAc
   }
   options_.training = false;
   EXPECT_FALSE(PlanTraining(options_)->Find("offload.slot.0").ok());
+}
+
+// The six layers take turns in two slots; the last two stay there, the others have a place on the
+// host.
+TEST_F(TrainingPlanTest, OffloadedActivations_LeaveTwoSlots) {
+  options_.wide_bytes = 0;
+  const int64_t staged = Plan().arena_bytes(MemoryTier::kPinnedHost);
+  for (int level = 0; level < kRecomputeCount; ++level) {
+    options_.recompute = static_cast<Recompute>(level);
+    options_.offload = {};
+    const TrainingPlan device = *PlanTraining(options_);
+    EXPECT_EQ(AwayBytes(BlockScope(options_)), 0);
+    options_.offload.Add(BufferClass::kActivations);
+    const TrainingPlan host = *PlanTraining(options_);
+    const int64_t moved = host.ClassBytes(BufferClass::kActivations, MemoryTier::kPinnedHost);
+    EXPECT_GT(moved, 0);
+    EXPECT_EQ(host.ClassBytes(BufferClass::kActivations),
+              device.ClassBytes(BufferClass::kActivations));
+    EXPECT_EQ(host.arena_bytes(MemoryTier::kPinnedHost), staged + moved);
+    EXPECT_EQ(AwayBytes(BlockScope(options_)), moved) << "what plans of time count";
+    EXPECT_LT(host.arena_bytes(), device.arena_bytes());
+    int64_t away = 0;
+    for (size_t l = 0; l < 6; ++l) {
+      const LayerBuffers& layer = host.ids.layers[l];
+      EXPECT_EQ(layer.away.empty(), l >= 4) << l;
+      EXPECT_EQ(host.At(layer.attention.input).name,
+                l % 2 == 0 ? "slot.0.mixer.input" : "slot.1.mixer.input");
+      EXPECT_EQ(layer.input.index, layer.attention.input.index);
+      for (const AwayBuffer& buffer : layer.away) {
+        EXPECT_EQ(host.At(buffer.slot).bytes, host.At(buffer.host).bytes);
+        EXPECT_EQ(host.At(buffer.slot).tier, MemoryTier::kDevice);
+        EXPECT_EQ(host.At(buffer.host).tier, MemoryTier::kPinnedHost);
+        away += host.At(buffer.host).bytes;
+      }
+    }
+    EXPECT_EQ(away, moved);
+  }
+  options_.training = false;
+  EXPECT_EQ(Plan().arena_bytes(MemoryTier::kPinnedHost),
+            Plan().ClassBytes(BufferClass::kWorkspace, MemoryTier::kPinnedHost));
+}
+
+// A quantised layer's operands leave only where another layer takes their slot over.
+TEST_F(TrainingPlanTest, OffloadedActivations_OfOneQuantisedLayer_StayInItsSlot) {
+  v1::JobSpec job;
+  v1::LayerSet& plain = *job.mutable_precision()->mutable_high_precision_layers();
+  for (const int layer : {0, 1, 2, 3, 5}) {
+    plain.add_layers(layer);
+  }
+  options_.recipe = FindRecipe("fp8");
+  table_ = BuildParameterTable(options_.shape, options_.recipe->parameters, FindOptimizer("adamw"));
+  options_.precision = ResolvePrecision(job, *options_.recipe, 6);
+  options_.offload.Add(BufferClass::kActivations);
+  const TrainingPlan plan = *PlanTraining(options_);
+  EXPECT_EQ(plan.At(plan.ids.layers[4].ffn.norm_columns).name, "slot.0.ffn.norm_columns");
+  EXPECT_FALSE(plan.ids.layers[2].ffn.norm_columns.exists());
+  EXPECT_FALSE(plan.Find("layers.4.ffn.norm_columns").ok());
+  EXPECT_TRUE(plan.Find("layers.2.mixer.input").ok());
 }
 
 TEST_F(TrainingPlanTest, ToTable_HasAColumnForEachTier) {

@@ -51,6 +51,7 @@ constexpr FieldRule kRules[] = {
     {.field = "DeviceInfo.compute_capability", .max_bytes = 32},
     {.field = "DeviceInfo.driver_version", .max_bytes = 64},
     {.field = "DeviceInfo.cuda_version", .max_bytes = 32},
+    {.field = "DeviceInfo.host_memory_bytes", .max = kCountMax},
     {.field = "TaskStatus.job_id", .max_bytes = kIdBytes},
     {.field = "TaskStatus.epoch", .max = kCountMax},
     {.field = "TaskStatus.rank", .max = 65535},
@@ -69,6 +70,7 @@ constexpr FieldRule kRules[] = {
     {.field = "DeviceStatus.temperature_celsius", .min = -300},
     {.field = "DeviceStatus.throttle_reasons", .max_bytes = 64, .max_entries = 64},
     {.field = "DeviceStatus.last_xid", .min = -1},
+    {.field = "DeviceStatus.host_memory_available_bytes", .max = kCountMax},
     {.field = "Goodbye.reason", .text = TextKind::kText},
     // What its tasks did.
     {.field = "TaskReport.job_id", .max_bytes = kIdBytes},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "common/spec/fields/idle.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/objective/objective_table.h"
+#include "common/spec/plan/offload.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/resolve/resolve.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -52,17 +54,51 @@ v1::JobSpec CompletedAs(const v1::JobSpec& spec, const v1::JobSpec& other) {
   return violations.empty() ? completed : spec;
 }
 
+// A host and its workers that the job may run on.
+struct Host {
+  std::string worker_id;  // of one of them
+  int64_t memory_bytes = 0;
+  int workers = 0;
+
+  // For each of `ranks`, of which as many may be here as there are workers. The trainer divides by
+  // the GPUs that the host has, which are no fewer (worker/trainer/device/rank_device.h).
+  int64_t Share(int ranks) const { return memory_bytes / std::min(ranks, workers); }
+};
+
 // The most that a rank may get.
 struct Largest {
   std::string who;           // "the largest worker that the job may run on (w1)"
   int64_t memory_bytes = 0;  // of its device, all of it
   int threads = 1;
+  std::vector<Host> hosts = {};  // empty: nothing is known of their memory
 };
 
 // Bytes; no device has more. A job that needs more is refused even before there is any worker.
 constexpr int64_t kLargestGpuBytes = int64_t{512} << 30;  // twice the largest GPU of today
 constexpr int64_t kLargestHostBytes = int64_t{64} << 40;  // twice the largest host of today
 constexpr int kLeastVocab = 2;  // while the datasets have not been asked for theirs
+
+// Whether some host has what a rank keeps there. `of_fewer` is said of the ranks.
+absl::Status CheckHosts(const spec::TrainingPlanOptions& options,
+                        const spec::MemoryPlan& plan,
+                        const std::vector<Host>& hosts,
+                        int ranks,
+                        const std::string& of_fewer) {
+  const auto most = std::max_element(
+      hosts.begin(), hosts.end(),
+      [ranks](const Host& a, const Host& b) { return a.Share(ranks) < b.Share(ranks); });
+  const int64_t needed = plan.arena_bytes(spec::MemoryTier::kPinnedHost);
+  if (!options.offload.any() || most == hosts.end() || needed <= most->Share(ranks)) {
+    return absl::OkStatus();
+  }
+  return rpc::MakeError(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("offload needs ", FormatBytes(needed), " of the host's memory a worker",
+                   of_fewer, ", no worker that the job may run on has more than ",
+                   FormatBytes(most->Share(ranks)), " for it (", most->worker_id, "); ",
+                   spec::LessOnHostAdvice(options.offload)),
+      "DOES_NOT_FIT");
+}
 
 // Whether a gang of `ranks` fits into what each of them may take.
 absl::Status CheckGang(const v1::JobSpec& spec, const Largest& largest, int ranks) {
@@ -91,7 +127,7 @@ absl::Status CheckGang(const v1::JobSpec& spec, const Largest& largest, int rank
                           spec::MakePlanInputs(spec, *micro_batch, threads, true, ranks, shard));
   HEARTH_ASSIGN_OR_RETURN(const spec::MemoryPlan memory_plan, spec::PlanTraining(inputs->options));
   if (memory_plan.arena_bytes() <= memory) {
-    return absl::OkStatus();
+    return CheckHosts(inputs->options, memory_plan, largest.hosts, ranks, of_fewer);
   }
   return rpc::MakeError(
       absl::StatusCode::kResourceExhausted,
@@ -110,6 +146,29 @@ absl::Status CheckGangs(const v1::JobSpec& spec, const Largest& largest) {
                                                            : absl::OkStatus();
 }
 
+// Where the workers online are that the job may run on. Empty if one of them does not tell its
+// host's memory.
+std::vector<Host> HostsOf(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
+  std::map<std::string, Host> hosts;
+  for (const WorkerPtr& worker : workers) {
+    if (!IsOnline(worker->state()) || !Suits(*worker, spec)) {
+      continue;
+    }
+    if (worker->device().host_memory_bytes() == 0) {
+      return {};
+    }
+    Host& host = hosts[worker->host()];
+    host.worker_id = host.workers == 0 ? worker->worker_id() : host.worker_id;
+    host.memory_bytes = worker->device().host_memory_bytes();
+    ++host.workers;
+  }
+  std::vector<Host> all;
+  for (auto& [name, host] : hosts) {
+    all.push_back(std::move(host));
+  }
+  return all;
+}
+
 // The largest of those online that the job may run on; nothing when there is none.
 std::optional<Largest> LargestOf(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers) {
   const v1::Worker* largest = nullptr;
@@ -125,7 +184,7 @@ std::optional<Largest> LargestOf(const v1::JobSpec& spec, const std::vector<Work
   }
   return Largest{
       absl::StrCat("the largest worker that the job may run on (", largest->worker_id(), ")"),
-      largest->device().memory_bytes(), largest->device().threads()};
+      largest->device().memory_bytes(), largest->device().threads(), HostsOf(spec, workers)};
 }
 
 enum class Holds : uint8_t { kTraining, kHeldOut, kModel };
@@ -242,7 +301,7 @@ absl::Status CheckMemoryUnseen(const v1::JobSpec& spec, const std::vector<Worker
   }
   const bool cuda = spec.resources().device() == "cuda";
   const Largest any = {absl::StrCat("the largest ", cuda ? "GPU" : "host", " known"),
-                       cuda ? kLargestGpuBytes : kLargestHostBytes, 1};
+                       cuda ? kLargestGpuBytes : kLargestHostBytes};
   const absl::Status status = CheckGangs(least, LargestOf(spec, workers).value_or(any));
   // What else is wrong is said when the spec is complete.
   return absl::IsResourceExhausted(status) ? status : absl::OkStatus();

@@ -88,6 +88,48 @@ TEST(CheckMemory, Gpu_LeavesRoomForCuda) {
   EXPECT_TRUE(CheckMemory(Resolved(job), {worker}).ok());
 }
 
+// Two GPUs of one host.
+TEST(CheckMemory, Offload_BeyondTheMemoryOfEachHost_IsRefusedWithTheFigure) {
+  v1::JobSpec job = TinySpec();
+  job.mutable_model()->set_vocab(256);
+  job.mutable_batch()->clear_global_batch_tokens();
+  job.mutable_precision()->set_recipe("bf16");
+  job.mutable_resources()->set_device("cuda");
+  job.mutable_offload()->set_optimizer(true);
+  const auto first = CpuWorker(int64_t{80} << 30);
+  first->mutable_device()->set_kind("cuda");
+  first->set_host("box");
+  const auto second = std::make_shared<v1::Worker>(*first);
+  second->set_worker_id("w2");
+  const auto check = [&](int64_t host_bytes, int ranks) {
+    for (const auto& worker : {first, second}) {
+      worker->mutable_device()->set_host_memory_bytes(host_bytes);
+    }
+    job.mutable_resources()->set_workers(ranks);
+    return CheckMemory(Resolved(job), {first, second});
+  };
+  EXPECT_TRUE(check(0, 1).ok()) << "not known";
+  // The least that one rank needs; each of two has half of the host.
+  int64_t low = 1;
+  int64_t high = int64_t{1} << 40;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (check(middle, 1).ok() ? high : low) = middle;
+  }
+  const absl::Status refused = check(low, 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::AllOf(HasSubstr("offload needs "), HasSubstr(" for it (w1); "),
+                               HasSubstr("move less to the host: offload.optimizer: false")));
+  job.mutable_parallel()->set_shard("off");
+  EXPECT_FALSE(check(high, 2).ok());
+  EXPECT_TRUE(check(2 * high, 2).ok());
+  second->set_host("another");
+  EXPECT_TRUE(check(high, 2).ok()) << "one rank on each host";
+  job.clear_offload();
+  EXPECT_TRUE(check(1, 2).ok()) << "others are not asked for it";
+}
+
 v1::JobSpec Resolved(v1::JobSpec job) {
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(job, violations);

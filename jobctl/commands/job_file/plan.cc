@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/units.h"
 #include "common/facts/complete_spec.h"
+#include "common/io/available_memory.h"
 #include "common/io/env.h"
 #include "common/nvml/nvml.h"
 #include "common/spec/feasibility/accuracy.h"
@@ -40,6 +43,7 @@ struct Options {
   std::string file;
   std::vector<std::string> assignments;
   std::string memory;
+  std::string host_memory;
   int threads = 1;
   bool verbose = false;
   bool presets = false;
@@ -59,6 +63,7 @@ struct Options {
 // Presets without a vocabulary of their own take the dataset's; their row counts this many tokens.
 constexpr int kOpenVocab = 4096;
 constexpr const char* kAllGpus = "all";
+constexpr const char* kThisGpu = "here";
 
 absl::StatusOr<int> Presets() {
   Table table({"NAME", "PARAMETERS", "LAYERS", "HIDDEN", "WHAT"});
@@ -153,7 +158,7 @@ absl::StatusOr<std::vector<const spec::GpuRow*>> ChosenGpus(const std::string& n
     for (const spec::GpuRow& row : spec::Gpus()) {
       rows.push_back(&row);
     }
-  } else if (name == "here") {
+  } else if (name == kThisGpu) {
     HEARTH_ASSIGN_OR_RETURN(rows.emplace_back(), GpuHere(memory_bytes));
   } else {
     const absl::StatusOr<const spec::GpuRow*> row = spec::GpuByName(name);
@@ -271,12 +276,22 @@ absl::StatusOr<std::vector<spec::Feasibility>> Judge(Context& context,
   return absl::IsUnavailable(there.status()) || IsRefusedCaller(there.status()) ? here : there;
 }
 
+// The host's memory for all GPUs of a plan; 0 = not known.
+absl::StatusOr<int64_t> HostMemory(const Options& options) {
+  if (!options.host_memory.empty()) {
+    return ParseBytes(options.host_memory);
+  }
+  const int64_t here = options.gpu == kThisGpu ? AvailableMemory(Env::Real()) : 0;
+  return here == std::numeric_limits<int64_t>::max() ? 0 : here;
+}
+
 absl::StatusOr<int> PlanGpus(Context& context, const v1::JobSpec& job_spec, Options options) {
   HEARTH_RETURN_IF_ERROR(ParseTokens(options.tokens, options.query));
   HEARTH_RETURN_IF_ERROR(spec::CheckQuery(options.query));
   if (!options.memory.empty()) {
     HEARTH_ASSIGN_OR_RETURN(options.query.memory_bytes, ParseBytes(options.memory));
   }
+  HEARTH_ASSIGN_OR_RETURN(options.query.host_memory_bytes, HostMemory(options));
   const std::string name = options.smallest ? kAllGpus : options.gpu;
   HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> gpus,
                           ChosenGpus(name, options.query.memory_bytes));
@@ -379,6 +394,10 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
   return {
       app.add_option("--tokens", options.tokens,
                      "Tokens to train on: 3e9, 3B, or 20x the parameters (default: train.steps)"),
+      app.add_option("--host-memory", options.host_memory,
+                     "Memory of the host that the processes of these GPUs may pin, e.g. 100GiB: "
+                     "offload is then proposed or refused (default: with --gpu here what is free "
+                     "on this machine, else not known)"),
       app.add_option("--tok-s", query.wanted_tok_s,
                      "Wanted tokens/s: says whether the GPU can reach it"),
       app.add_option("--price-kwh", query.prices.per_kwh, "Price of a kWh"),

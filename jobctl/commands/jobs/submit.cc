@@ -83,6 +83,7 @@ void SayWhatItTakes(Client& client, const Context& context, v1::JobSpec spec) {
   spec::FeasibilityQuery query;
   query.prices = context.prices;
   query.memory_bytes = largest->memory_bytes();
+  query.host_memory_bytes = largest->host_memory_bytes();
   const absl::StatusOr<spec::Feasibility> plan =
       spec::AssessFeasibility(spec, *gpu, spec::CalibrationFor(*gpu), query);
   if (plan.ok()) {

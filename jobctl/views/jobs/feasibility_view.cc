@@ -165,7 +165,6 @@ nlohmann::json MemoryJson(const Feasibility& f) {
     out["remedies"].push_back({{"change", saving.change},
                                {"saved_bytes", saving.saved_bytes},
                                {"time_ratio", Number(saving.time_ratio > 0, saving.time_ratio)},
-                               {"built", saving.built},
                                {"loss", saving.loss}});
   }
   return out;

@@ -53,6 +53,14 @@ void EmitYaml(const Json& json, YAML::Emitter& out) {
   }
 }
 
+// What is left of the host's memory, and all of it.
+std::string HostMemoryText(const v1::Worker& worker) {
+  constexpr double kGiB = 1 << 30;
+  const auto all = static_cast<double>(worker.device().host_memory_bytes());
+  const auto left = static_cast<double>(worker.device_status().host_memory_available_bytes());
+  return all == 0 ? "-" : absl::StrFormat("%.1f/%.1fGiB", left / kGiB, all / kGiB);
+}
+
 // "a=1,b=2" by key.
 std::string LabelsText(const v1::Job& job) {
   const auto& labels = job.spec().labels();
@@ -300,8 +308,8 @@ std::string RenderWorkers(const std::vector<v1::Worker>& workers,
                           int columns) {
   std::vector<std::string> header = {"NAME", "STATE", "DEVICE", "MEMORY", "JOB"};
   if (wide) {
-    header.insert(header.end(),
-                  {"BUSY", "POWER", "HOST", "MODEL", "HTTP", "CHECKPOINTS", "REASON"});
+    header.insert(header.end(), {"BUSY", "POWER", "HOST", "HOST MEMORY", "MODEL", "HTTP",
+                                 "CHECKPOINTS", "REASON"});
   }
   header.push_back("SEEN");
   Table table(header);
@@ -327,8 +335,8 @@ std::string RenderWorkers(const std::vector<v1::Worker>& workers,
       row.insert(row.end(),
                  {absl::StrFormat("%.0f%%", status.utilization_ratio() * 100.0),
                   status.power_watts() > 0.0 ? absl::StrFormat("%.0fW", status.power_watts()) : "-",
-                  worker.host(), device.model(), worker.http_address(), worker.checkpoint_root(),
-                  worker.reason().empty() ? "-" : worker.reason()});
+                  worker.host(), HostMemoryText(worker), device.model(), worker.http_address(),
+                  worker.checkpoint_root(), worker.reason().empty() ? "-" : worker.reason()});
     }
     row.push_back(worker.has_last_seen_time() ? HumanDuration(now - TimeOf(worker.last_seen_time()))
                                               : "-");

@@ -69,6 +69,8 @@ std::vector<v1::Worker> Workers() {
   busy.mutable_device()->set_memory_bytes(int64_t{80} << 30);
   busy.mutable_device()->set_model("NVIDIA H100 80GB HBM3");
   busy.set_host("node-17.cluster.example");
+  busy.mutable_device()->set_host_memory_bytes(int64_t{512} << 30);
+  busy.mutable_device_status()->set_host_memory_available_bytes(int64_t{96} << 30);
   busy.set_checkpoint_root("/data/checkpoints");
   busy.mutable_last_seen_time()->set_seconds(kNow - 1);
   v1::Worker idle;
@@ -119,7 +121,10 @@ TEST(Tables, WideTablesCutNothing) {
   const std::string text = Jobs(true, 80);
   EXPECT_EQ(text, Jobs(true, 0));
   const absl::Time now = absl::FromUnixSeconds(kNow);
-  EXPECT_EQ(RenderWorkers(Workers(), true, now, 80), RenderWorkers(Workers(), true, now, 0));
+  const std::string workers = RenderWorkers(Workers(), true, now, 80);
+  EXPECT_EQ(workers, RenderWorkers(Workers(), true, now, 0));
+  EXPECT_NE(workers.find("HOST MEMORY"), std::string::npos) << workers;
+  EXPECT_NE(workers.find("96.0/512.0GiB"), std::string::npos) << workers;
   EXPECT_NE(text.find(RunningJob().job_id()), std::string::npos) << text;
   EXPECT_NE(text.find("LABELS                  REASON"), std::string::npos) << text;
   EXPECT_NE(text.find("sweep=lr,team=research"), std::string::npos) << text;

@@ -67,6 +67,11 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
       absl::MutexLock lock(&mu_);
       EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&so), kLong));
     }
+    // The device as the last heartbeat had it.
+    v1::DeviceStatus Device() {
+      absl::MutexLock lock(&mu_);
+      return device_;
+    }
     // The agent half-closed or went away.
     void WaitForEnd() {
       const auto ended = [this] { return ended_; };
@@ -88,6 +93,7 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
       if (incoming_.has_heartbeat()) {
         ++heartbeats_;
         unhealthy_reason_ = incoming_.heartbeat().unhealthy_reason();
+        device_ = incoming_.heartbeat().device();
       } else {
         messages_.push_back(incoming_);
       }
@@ -120,6 +126,7 @@ class FakeCoordinator : public v1::AgentService::CallbackService {
     std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
     v1::CoordinatorMessage outgoing_ ABSL_GUARDED_BY(mu_);
     std::string unhealthy_reason_ ABSL_GUARDED_BY(mu_);  // of the last heartbeat
+    v1::DeviceStatus device_ ABSL_GUARDED_BY(mu_);       // the same
     int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
     bool writing_ ABSL_GUARDED_BY(mu_) = false;
     bool finished_ ABSL_GUARDED_BY(mu_) = false;

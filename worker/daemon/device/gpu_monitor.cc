@@ -118,6 +118,7 @@ absl::StatusOr<v1::DeviceInfo> MakeGpuDeviceInfo(const OpenedGpu& gpu,
   out.set_power_limit_default_watts(info.power_limit_default_watts.value_or(0.0));
   out.set_sm_clock_max_hertz(info.sm_clock_max_hertz.value_or(0.0));
   out.set_memory_clock_max_hertz(info.memory_clock_max_hertz.value_or(0.0));
+  out.set_host_memory_bytes(facts.memory_bytes);
   return out;
 }
 

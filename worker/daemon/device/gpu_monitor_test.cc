@@ -77,6 +77,7 @@ TEST_F(GpuMonitorTest, MakeGpuDeviceInfo_AllTold_IsTheInventory) {
   ASSERT_TRUE(gpu.ok());
   HostFacts facts;
   facts.threads = 16;
+  facts.memory_bytes = 64LL << 30;
   const auto info = MakeGpuDeviceInfo(*gpu, 0, facts);
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->kind(), "cuda");
@@ -91,6 +92,7 @@ TEST_F(GpuMonitorTest, MakeGpuDeviceInfo_AllTold_IsTheInventory) {
   EXPECT_EQ(info->cuda_version(), "13.0");
   EXPECT_EQ(info->power_limit_watts(), 500.0);
   EXPECT_EQ(info->power_limit_default_watts(), 575.0);
+  EXPECT_EQ(info->host_memory_bytes(), 64LL << 30) << "all of it, whatever the GPUs";
   EXPECT_EQ(MakeGpuDeviceInfo(*gpu, 3, facts)->threads(), 3);
   EXPECT_FALSE(MakeGpuDeviceInfo(*gpu, -1, facts).ok());
 }

@@ -113,6 +113,7 @@ absl::StatusOr<v1::DeviceInfo> MakeDeviceInfo(std::string_view device,
   info.set_model(facts.cpu_model);
   info.set_memory_bytes(facts.memory_bytes);
   info.set_threads(threads == 0 ? facts.threads : threads);
+  info.set_host_memory_bytes(facts.memory_bytes);
   return info;
 }
 

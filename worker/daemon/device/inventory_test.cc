@@ -40,6 +40,7 @@ TEST(InventoryTest, MakeDeviceInfo_Cpu_DefaultsToAllThreads) {
   EXPECT_EQ(MakeDeviceInfo("cpu", 0, facts)->threads(), 6);
   EXPECT_EQ(MakeDeviceInfo("cpu", 2, facts)->threads(), 2);
   EXPECT_EQ(MakeDeviceInfo("cpu", 2, facts)->memory_bytes(), 123);
+  EXPECT_EQ(MakeDeviceInfo("cpu", 2, facts)->host_memory_bytes(), 123);
 }
 
 TEST(InventoryTest, MakeDeviceInfo_Others_AreRefusedWithReason) {

@@ -174,6 +174,13 @@ size_t Model::HiddenWorkspaceBytes(const kernels::Exec& exec) const {
   return bytes;
 }
 
+absl::Status Model::Begin(const kernels::Exec& exec, const Pass& pass, bool backward) {
+  if (context_.lane != nullptr) {
+    context_.lane->Begin(backward);
+  }
+  return walk_.Begin(exec, pass.weights, backward);
+}
+
 absl::Status Model::Before(const kernels::Exec& exec, const Pass& pass, int block) {
   if (pass.hook != nullptr) {
     HEARTH_RETURN_IF_ERROR(pass.hook->BeforeForward(exec, time_.Forward(block)));
@@ -211,16 +218,27 @@ absl::Status Model::AfterBackward(const kernels::Exec& exec,
   return pass.hook == nullptr ? absl::OkStatus() : pass.hook->AfterBackward(exec, moment);
 }
 
+absl::Status Model::ForwardLayer(const kernels::Exec& exec,
+                                 const Pass& pass,
+                                 size_t layer,
+                                 Stream& stream) {
+  const Layer& l = layers_[layer];
+  ActivationLane* const lane = context_.lane;
+  HEARTH_RETURN_IF_ERROR(lane == nullptr ? absl::OkStatus() : lane->BeforeForward(exec, layer));
+  for (size_t b = 0; b < l.blocks.size(); ++b) {
+    HEARTH_RETURN_IF_ERROR(Before(exec, pass, l.number(b)));
+    HEARTH_RETURN_IF_ERROR(l.blocks[b]->Forward(exec, pass, stream));
+  }
+  return lane == nullptr ? absl::OkStatus() : lane->AfterForward(exec, layer);
+}
+
 absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {
   HEARTH_RETURN_IF_ERROR(Before(exec, pass, time_.Embedding()));
   HEARTH_RETURN_IF_ERROR(kernels::EmbeddingForward(exec, embedding_forward_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, embedding_dropout_, embedding_forward_.out));
   Stream stream = {embedding_forward_.out, TensorView()};
-  for (const Layer& layer : layers_) {
-    for (size_t b = 0; b < layer.blocks.size(); ++b) {
-      HEARTH_RETURN_IF_ERROR(Before(exec, pass, layer.number(b)));
-      HEARTH_RETURN_IF_ERROR(layer.blocks[b]->Forward(exec, pass, stream));
-    }
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    HEARTH_RETURN_IF_ERROR(ForwardLayer(exec, pass, l, stream));
   }
   HEARTH_RETURN_IF_ERROR(Before(exec, pass, time_.Head()));
   // The final norm adds what the last block left in the stream, and writes the head's operand.
@@ -233,8 +251,7 @@ absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
                                                layers_.back().blocks.back()->OutputGradient()));
   HEARTH_RETURN_IF_ERROR(AfterBackward(exec, pass, time_.Head()));
   for (size_t l = layers_.size(); l-- > 0;) {
-    HEARTH_RETURN_IF_ERROR(BackwardLayer(
-        exec, pass, layers_[l], l == 0 ? nullptr : layers_[l - 1].blocks.back()->OutputGradient()));
+    HEARTH_RETURN_IF_ERROR(BackwardLayer(exec, pass, l));
   }
   HEARTH_RETURN_IF_ERROR(walk_.End(exec));
   HEARTH_RETURN_IF_ERROR(BeforeBackward(exec, pass, time_.EmbeddingBackward()));
@@ -242,10 +259,12 @@ absl::Status Model::Backward(const kernels::Exec& exec, const Pass& pass) {
   return AfterBackward(exec, pass, time_.EmbeddingBackward());
 }
 
-absl::Status Model::BackwardLayer(const kernels::Exec& exec,
-                                  const Pass& pass,
-                                  const Layer& layer,
-                                  const Operand* before) {
+absl::Status Model::BackwardLayer(const kernels::Exec& exec, const Pass& pass, size_t number) {
+  const Layer& layer = layers_[number];
+  const Operand* const before =
+      number == 0 ? nullptr : layers_[number - 1].blocks.back()->OutputGradient();
+  ActivationLane* const lane = context_.lane;
+  HEARTH_RETURN_IF_ERROR(lane == nullptr ? absl::OkStatus() : lane->BeforeBackward(exec, number));
   HEARTH_RETURN_IF_ERROR(Enter(exec, pass, layer.first, false));
   Pass again = pass;
   again.count = false;  // forward has
@@ -262,7 +281,7 @@ absl::Status Model::BackwardLayer(const kernels::Exec& exec,
     HEARTH_RETURN_IF_ERROR(layer.blocks[b]->Backward(exec, pass, d_stream_, next));
     HEARTH_RETURN_IF_ERROR(AfterBackward(exec, pass, moment));
   }
-  return absl::OkStatus();
+  return lane == nullptr ? absl::OkStatus() : lane->AfterBackward(exec, number);
 }
 
 absl::Status Model::BackwardEmbedding(const kernels::Exec& exec, const Pass& pass) {
@@ -276,7 +295,7 @@ absl::Status Model::ForwardBackward(
   if (pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
-  HEARTH_RETURN_IF_ERROR(walk_.Begin(exec, pass.weights, /*backward=*/true));
+  HEARTH_RETURN_IF_ERROR(Begin(exec, pass, /*backward=*/true));
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
   kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_loss = d_loss;
@@ -297,7 +316,7 @@ absl::Status Model::ForwardLoss(const kernels::Exec& exec,
   if (pass.format.own()) {
     HEARTH_RETURN_IF_ERROR(context_.quant->BeginMicroBatch(exec));
   }
-  HEARTH_RETURN_IF_ERROR(walk_.Begin(exec, pass.weights, /*backward=*/false));
+  HEARTH_RETURN_IF_ERROR(Begin(exec, pass, /*backward=*/false));
   HEARTH_RETURN_IF_ERROR(Forward(exec, pass));
   kernels::LinearCrossEntropyArgs head = HeadArgs(pass, loss, weight);
   head.d_hidden = TensorView();
@@ -348,7 +367,7 @@ absl::Status Model::IdleForward(const kernels::Exec& exec, const Pass& idle) {
 }
 
 absl::Status Model::ForwardHidden(const kernels::Exec& exec, const Pass& pass) {
-  HEARTH_RETURN_IF_ERROR(walk_.Begin(exec, pass.weights, /*backward=*/false));
+  HEARTH_RETURN_IF_ERROR(Begin(exec, pass, /*backward=*/false));
   return Forward(exec, pass);
 }
 

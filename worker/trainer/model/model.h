@@ -30,7 +30,7 @@ struct LossSums {
 // allocates.
 class Model {
  public:
-  // `context`'s arena, parameters and plan.table outlive the model.
+  // `context`'s arena, parameters, lane and plan.table outlive the model.
   Model(const ModelContext& context, const ObjectiveDef& objective);
 
   // Scratch of the largest op; what op.workspace must hold.
@@ -97,6 +97,8 @@ class Model {
     std::vector<kernels::RoundToArgs> rounded;  // after: ops have accumulated them in wide storage
   };
 
+  // A pass of the layers begins, forward and, with `backward`, back.
+  absl::Status Begin(const kernels::Exec& exec, const Pass& pass, bool backward);
   // Before the launches of a block in forward.
   absl::Status Before(const kernels::Exec& exec, const Pass& pass, int block);
   // The launches that follow read the weights of the block's unit.
@@ -108,14 +110,14 @@ class Model {
   void BindEmbedding();
   void BindLayers();
   void BindHead();
+  absl::Status ForwardLayer(const kernels::Exec& exec,
+                            const Pass& pass,
+                            size_t layer,
+                            Stream& stream);
   // Up to and including the final norm.
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass);
   absl::Status Backward(const kernels::Exec& exec, const Pass& pass);
-  // `before`: the OutputGradient of the last block of the layer before; null for the first.
-  absl::Status BackwardLayer(const kernels::Exec& exec,
-                             const Pass& pass,
-                             const Layer& layer,
-                             const Operand* before);
+  absl::Status BackwardLayer(const kernels::Exec& exec, const Pass& pass, size_t number);
   kernels::LinearCrossEntropyArgs HeadArgs(const Pass& pass, double* loss, double* weight) const;
   absl::Status BackwardEmbedding(const kernels::Exec& exec, const Pass& pass);
 

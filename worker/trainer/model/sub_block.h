@@ -18,6 +18,7 @@
 #include "kernels/attention/attention_check.h"
 #include "kernels/core/exec.h"
 #include "kernels/core/tensor.h"
+#include "worker/trainer/model/activation_lane.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/key_value_cache.h"
 #include "worker/trainer/model/parameter_store.h"
@@ -38,6 +39,8 @@ struct ModelContext {
   bool documents = false;             // samples hold documents that must not see one another
   // Set in passes that generate; null: tokens attend to one another. Not with training.
   KeyValueCache* cache = nullptr;
+  // Null: what layers keep for backward stays where they compute.
+  ActivationLane* lane = nullptr;
 
   int64_t rows() const { return plan.micro_batch * plan.sequence_length; }
   const spec::ModelShape& shape() const { return plan.shape; }

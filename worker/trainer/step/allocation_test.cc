@@ -106,6 +106,8 @@ TEST(OffloadAllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   spec.mutable_precision()->set_recipe("bf16");
   spec.mutable_offload()->set_optimizer(true);
   spec.mutable_offload()->set_masters(true);
+  spec.mutable_offload()->set_activations(true);
+  spec.mutable_model()->set_layers(4);
   ExpectNoAllocations(spec, 1);
   ExpectNoAllocations(WithMuon(spec), 1);
 }

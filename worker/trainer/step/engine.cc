@@ -21,26 +21,6 @@ using kernels::DType;
 
 static_assert(spec::kReportedSourcesMax <= kernels::kSourcesMax);
 
-namespace {
-
-// What the user can change when the host has too little memory.
-std::string OffloadAdvice(const spec::HostClasses& away) {
-  std::string advice = "move less to the host";
-  const char* between = ": ";
-  for (const spec::OffloadRow& row : spec::OffloadRows()) {
-    if (away.Has(row.away)) {
-      absl::StrAppend(&advice, between, "offload.",
-                      absl::string_view(row.name.data(), row.name.size()), ": false");
-      between = " or ";
-    }
-  }
-  return absl::StrCat(advice, away.Has(spec::BufferClass::kOptimizer)
-                                  ? ", or take a narrower optimizer.state"
-                                  : "");
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(options));
   HEARTH_RETURN_IF_ERROR(engine->Prepare());
@@ -55,6 +35,7 @@ Engine::~Engine() {
     // Kernels that are under way still use the arena.
     static_cast<void>(kernels::Synchronize(exec_));
     lanes_.reset();
+    lane_.reset();
     arena_.reset();
     kernels::DeleteStream(exec_.stream);
   }
@@ -125,7 +106,7 @@ absl::Status Engine::CheckFits(const spec::MemoryPlan& plan) const {
 }
 
 absl::Status Engine::CheckFitsHost(const spec::MemoryPlan& plan) const {
-  if (lanes_ == nullptr) {
+  if (!options_.training || !job_plan_->options.offload.any()) {
     return absl::OkStatus();
   }
   // Pinned memory cannot be swapped out. A process that takes more than there is gets killed.
@@ -135,9 +116,10 @@ absl::Status Engine::CheckFitsHost(const spec::MemoryPlan& plan) const {
   if (needed <= available) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "offload needs ", FormatBytes(needed), " of the host's memory for this rank, but only ",
-      FormatBytes(available), " is free for it; ", OffloadAdvice(job_plan_->options.offload)));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("offload needs ", FormatBytes(needed),
+                   " of the host's memory for this rank, but only ", FormatBytes(available),
+                   " is free for it; ", spec::LessOnHostAdvice(job_plan_->options.offload)));
 }
 
 absl::Status Engine::Prepare() {
@@ -156,9 +138,7 @@ absl::Status Engine::Prepare() {
     HEARTH_ASSIGN_OR_RETURN(exec_.stream, kernels::NewStream(*options_.cuda));
     HEARTH_RETURN_IF_ERROR(ChooseProducts());
   }
-  if (options_.training && job_plan_->options.offload.any()) {
-    HEARTH_ASSIGN_OR_RETURN(lanes_, OffloadLanes::New(exec_));
-  }
+  HEARTH_RETURN_IF_ERROR(OpenLanes());
   // Twice: the operations can say how much scratch they need only once they are bound to shapes,
   // and that size moves what lies behind it in the arena. The first arena has addresses but no
   // memory.
@@ -179,6 +159,20 @@ absl::Status Engine::Prepare() {
     whole_ = std::make_unique<WholeWeights>(*parameters_);
   }
   return quant_->Reset(exec_);
+}
+
+absl::Status Engine::OpenLanes() {
+  const spec::HostClasses& away = job_plan_->options.offload;
+  if (!options_.training) {
+    return absl::OkStatus();
+  }
+  if (away.Has(spec::BufferClass::kMasters) || away.Has(spec::BufferClass::kOptimizer)) {
+    HEARTH_ASSIGN_OR_RETURN(lanes_, OffloadLanes::New(exec_));
+  }
+  if (away.Has(spec::BufferClass::kActivations)) {
+    HEARTH_ASSIGN_OR_RETURN(lane_, ActivationLane::New(exec_));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Engine::ChooseProducts() {
@@ -241,9 +235,13 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   context.parameters = parameters_.get();
   context.quant = quant_.get();
   context.documents = documents();
+  context.lane = lane_.get();
   model_ = std::make_unique<Model>(context, *objective);
   if (lanes_ != nullptr) {
     lanes_->SetSlots(*arena_);
+  }
+  if (lane_ != nullptr) {
+    lane_->SetLayers(*arena_);
   }
   if (options_.training) {
     const OptimizerContext optimizer = {&options_.spec.optimizer(),

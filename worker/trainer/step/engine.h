@@ -18,6 +18,7 @@
 #include "kernels/core/exec.h"
 #include "kernels/cuda/context.h"
 #include "kernels/step_gate/step_gate.h"
+#include "worker/trainer/model/activation_lane.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
@@ -146,6 +147,8 @@ class Engine {
   // Binds everything to an arena; called once without memory, to size op.workspace, and once for
   // good.
   absl::Status Bind(std::unique_ptr<Arena> arena);
+  // What the offloaded passes over.
+  absl::Status OpenLanes();
   // On a GPU: whether block-scaled products run on its own units.
   absl::Status ChooseProducts();
   void BindStaging();
@@ -167,8 +170,9 @@ class Engine {
   std::unique_ptr<ParameterStore> parameters_;
   std::unique_ptr<WholeWeights> whole_;  // of divided weights, on rank 0
   std::unique_ptr<QuantState> quant_;
-  std::unique_ptr<OffloadLanes>
-      lanes_;  // null: nothing that updates change is in the host's memory
+  // Null: nothing that updates change is in the host's memory; nothing that layers keep is.
+  std::unique_ptr<OffloadLanes> lanes_;
+  std::unique_ptr<ActivationLane> lane_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<WeightAverage> average_;

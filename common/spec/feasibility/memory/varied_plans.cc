@@ -89,14 +89,16 @@ absl::StatusOr<int64_t> VariedPlans::Arena(Variation variation, int64_t micro_ba
   return plan->plan.arena_bytes();
 }
 
-absl::StatusOr<int64_t> VariedPlans::LargestCandidate(const Variation& variation, int64_t bytes) {
+absl::StatusOr<int64_t> VariedPlans::LargestCandidate(Variation variation, const Room& room) {
   // The first that fits, by halving: larger batches take more.
   size_t low = 0;
   size_t high = candidates_.size();
   while (low < high) {
     const size_t middle = (low + high) / 2;
-    HEARTH_ASSIGN_OR_RETURN(const int64_t arena, Arena(variation, candidates_[middle]));
-    (arena <= bytes ? high : low) = arena <= bytes ? middle : middle + 1;
+    variation.micro_batch = candidates_[middle];
+    HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, Get(variation));
+    const bool holds = room.Holds(*plan);
+    (holds ? high : low) = holds ? middle : middle + 1;
   }
   return low < candidates_.size() ? candidates_[low] : 0;
 }

@@ -32,6 +32,20 @@ struct VariedPlan {
   TrainingPlan plan;
 };
 
+// What a rank may take.
+struct Room {
+  int64_t device = 0;  // of arena
+  int64_t host = 0;    // of the host's memory, for plans that offload; 0 = not known
+
+  bool Holds(const VariedPlan& plan) const {
+    return plan.plan.arena_bytes() <= device && HoldsOnHost(plan);
+  }
+  bool HoldsOnHost(const VariedPlan& plan) const {
+    return host <= 0 || !plan.job->options.offload.any() ||
+           plan.plan.arena_bytes(MemoryTier::kPinnedHost) <= host;
+  }
+};
+
 class VariedPlans {
  public:
   // `gpus` ranks on "cuda".
@@ -44,9 +58,9 @@ class VariedPlans {
   // Micro-batches that the job's global batch allows on these GPUs, the largest first; at most the
   // job's own, if it has one.
   const std::vector<int64_t>& candidates() const { return candidates_; }
-  // The largest candidate that takes at most `bytes` of arena; 0 = none.
-  absl::StatusOr<int64_t> LargestCandidate(const Variation& variation, int64_t bytes);
-  // The largest of any size. The same.
+  // The largest candidate that the room holds; 0 = none.
+  absl::StatusOr<int64_t> LargestCandidate(Variation variation, const Room& room);
+  // The largest of any size that takes at most `bytes` of arena. The same.
   absl::StatusOr<int64_t> Largest(const Variation& variation, int64_t bytes);
   // The levels of parallel.shard that the job allows, the preferred first.
   std::vector<ShardLevel> ShardLevels() const;

@@ -132,6 +132,20 @@ double OffloadSeconds(const StepWork& work, const GpuRow& gpu, double beside) {
              : 0;
 }
 
+// The same of what layers keep there: it goes one way in each part of a micro-batch, beside the
+// layers' kernels.
+double KeptSeconds(const StepWork& work,
+                   const GpuRow& gpu,
+                   const StepSetting& setting,
+                   double micro_batch_seconds) {
+  if (work.kept_bytes == 0) {
+    return 0;
+  }
+  const double way = work.kept_bytes / (gpu.host_link_bytes * kHostShare);
+  return setting.micro_batches * (std::max(0.0, way - work.forward_share * micro_batch_seconds) +
+                                  std::max(0.0, way - work.backward_share * micro_batch_seconds));
+}
+
 std::string Lacks(const StepWork& work,
                   const GpuRow& gpu,
                   const StepSetting& setting,
@@ -142,7 +156,7 @@ std::string Lacks(const StepWork& work,
   if (setting.gpus > 1 && !(gpu.link_bytes > 0)) {
     return Text(gpu.name, " has no link between GPUs in configs/gpus.yaml");
   }
-  if (work.host_bytes > 0 && !(gpu.host_link_bytes > 0)) {
+  if (work.host_bytes + work.kept_bytes > 0 && !(gpu.host_link_bytes > 0)) {
     return Text(gpu.name, " has no link to its host in configs/gpus.yaml");
   }
   return "";
@@ -197,9 +211,11 @@ StepTime TimeOf(const StepWork& work,
     t.emulated_seconds = alone * (c.emulated - 1);
     alone += t.emulated_seconds;
   }
+  const double micro_batch = (alone - t.update_seconds) / n;
+  t.offload_seconds += KeptSeconds(work, gpu, setting, micro_batch);
   if (setting.gpus > 1) {
     t.lockstep_seconds = alone * c.lockstep / std::sqrt(n);
-    t.exchange_seconds = ExchangeSeconds(work, gpu, c, setting, (alone - t.update_seconds) / n);
+    t.exchange_seconds = ExchangeSeconds(work, gpu, c, setting, micro_batch);
   }
   t.seconds = alone + t.lockstep_seconds + t.exchange_seconds + t.offload_seconds;
   t.watts = MeanWatts(t, gpu, c);

@@ -27,7 +27,7 @@ struct StepTime {
   double emulated_seconds = 0;        // what emulating a recipe adds
   double exchange_seconds = 0;        // of gradients and weights, what compute does not hide
   double lockstep_seconds = 0;        // waiting for the slowest GPU
-  double offload_seconds = 0;         // the update waits for the link to the host's memory
+  double offload_seconds = 0;         // kernels wait for the link to the host's memory
   double seconds = 0;                 // the sum of these
   double update_product_seconds = 0;  // part of update_seconds: matrix products
   double watts = 0;                   // of a GPU, mean of a step; 0 = not known

@@ -11,6 +11,7 @@
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/optimizer/orthogonal_work.h"
 #include "common/spec/plan/blocks/block.h"
+#include "common/spec/plan/blocks/block_plan.h"
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/blocks/head_block.h"
 #include "common/spec/plan/op_scratch.h"
@@ -51,6 +52,10 @@ class WorkBuilder {
                      kLaunches.outside;
     work_.head_dim = o_.shape.head_dim;
     work_.sequence_length = o_.sequence_length;
+    work_.kept_bytes = static_cast<double>(AwayBytes(scope_));
+    const double flops = forward_flops_ + backward_flops_ + outer_flops_;
+    work_.forward_share = forward_flops_ / flops;
+    work_.backward_share = backward_flops_ / flops;
     AddUpdate();
     return std::move(work_);
   }
@@ -96,9 +101,13 @@ class WorkBuilder {
     AddProduct(name, "forward", format, {rows, out, in}, calls);
     AddProduct(name, "dgrad", format, {rows, in, out}, calls);
     AddProduct(name, "wgrad", format, {out, in, rows}, calls, Bytes(weight.gradient));
-    if (site.again_from.has_value() && o_.recompute >= *site.again_from) {
+    const bool again = site.again_from.has_value() && o_.recompute >= *site.again_from;
+    if (again) {
       AddProduct(name, "forward again", format, {rows, out, in}, calls);
     }
+    const double flops = 2 * rows * out * in * calls;
+    (layer < 0 ? outer_flops_ : forward_flops_) += flops;
+    (layer < 0 ? outer_flops_ : backward_flops_) += (again ? 3 : 2) * flops;
   }
 
   void AddPass(const PassRow& row) {
@@ -113,6 +122,9 @@ class WorkBuilder {
     it->bytes += tokens * (again * row.forward_bytes + row.backward_bytes);
     it->forward_flops += tokens * again * row.forward_flops;
     it->backward_flops += tokens * row.backward_flops;
+    // Attention is in the layers alone.
+    forward_flops_ += tokens * row.forward_flops;
+    backward_flops_ += tokens * ((again - 1) * row.forward_flops + row.backward_flops);
   }
 
   // The norm of gradients reads them; the optimizer reads them, reads and writes masters and
@@ -241,6 +253,10 @@ class WorkBuilder {
   const BlockScope scope_;
   const MatrixFormat quantised_;
   StepWork work_;
+  // Operations of a micro-batch's products, of the layers and outside of them.
+  double forward_flops_ = 0;
+  double backward_flops_ = 0;
+  double outer_flops_ = 0;
 };
 
 }  // namespace

@@ -57,6 +57,12 @@ struct StepWork {
   double update_launches = 0;  // of these products
   // What the update fetches of the host's memory (offload); it writes back no more.
   double host_bytes = 0;
+  // What layers keep of a micro-batch in the host's memory (offload.activations): it goes there in
+  // the forward part and comes back in the backward part. Beside it runs what layers compute, these
+  // shares of the operations of a micro-batch's products.
+  double kept_bytes = 0;
+  double forward_share = 0;
+  double backward_share = 0;  // with what is computed again
   // What ranks exchange, whole: gradients on their way to the rank that sums them, and what is then
   // handed round, the sums or with a divided optimizer the new weights.
   double gradient_bytes = 0;

@@ -7,7 +7,13 @@
 namespace hearth::spec {
 
 // What backward reads of every layer, as "layers.<l>.<place>.<name>" or "shared.<place>.<name>".
+// With offload.activations the former are on the host, and layers compute in
+// "slot.<s>.<place>.<name>".
 void AddActivations(const BlockScope& scope, PlanBuilder& out);
+
+// Bytes of a micro-batch that layers keep on the host then, each of which goes there and back; 0
+// without it.
+int64_t AwayBytes(const BlockScope& scope);
 
 // Short-lived buffers other than gradients, in the order of forward.
 void AddWork(const BlockScope& scope, PlanBuilder& out);

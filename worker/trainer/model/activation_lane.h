@@ -1,0 +1,75 @@
+// What layers keep for backward, in the host's memory meanwhile (offload.activations). Layers take
+// turns in the slots of spec::kKeptSlots. A slot that another layer takes over is copied to the
+// host once its layer has run forward, and filled again once the layer that took it over is done
+// with its backward pass:
+//
+//   own stream    | layer 0 | layer 1 | layer 2 | layer 3 | head | back 3 | back 2  | back 1  | ...
+//   second stream |         | 0 goes  | 1 goes  |         |      |        | 1 comes | 0 comes |
+//
+// Layer 2 waits for 0 to be gone, the backward pass of a layer for what it keeps to be there. On
+// the CPU the same copies are made one after the other, in this order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/spec/plan/offload.h"
+#include "kernels/core/exec.h"
+#include "kernels/cuda/device.h"
+#include "worker/trainer/model/arena.h"
+
+namespace hearth::trainer {
+
+// Not thread-safe. No work of its stream is under way when it goes: a pass that goes backward
+// leaves none that the pass's own stream has not waited for.
+class ActivationLane {
+ public:
+  // Errors: the device's.
+  static absl::StatusOr<std::unique_ptr<ActivationLane>> New(const kernels::Exec& exec);
+  ~ActivationLane();
+  ActivationLane(const ActivationLane&) = delete;
+  ActivationLane& operator=(const ActivationLane&) = delete;
+
+  // Those of the arena's plan, which outlives their use.
+  void SetLayers(const Arena& arena);
+
+  // A pass begins; `backward`: it goes back through the layers, else nothing is copied. The four
+  // calls below come for each layer, in the order of the pass, around its launches. They can be
+  // recorded into a graph, whole passes alone, and allocate nothing.
+  void Begin(bool backward);
+  // The launches that follow overwrite the layer's slot.
+  absl::Status BeforeForward(const kernels::Exec& exec, size_t layer);
+  // The launches so far have filled it.
+  absl::Status AfterForward(const kernels::Exec& exec, size_t layer);
+  // The launches that follow read what the layer keeps.
+  absl::Status BeforeBackward(const kernels::Exec& exec, size_t layer) const;
+  // The launches so far are the last that read it.
+  absl::Status AfterBackward(const kernels::Exec& exec, size_t layer);
+
+ private:
+  struct Bytes {
+    void* slot = nullptr;
+    void* host = nullptr;
+    size_t bytes = 0;
+  };
+  using Layer = std::vector<Bytes>;  // empty: what it keeps stays in its slot
+  using Events = std::array<std::unique_ptr<kernels::Event>, spec::kKeptSlots>;
+
+  explicit ActivationLane(const kernels::Exec& exec) : beside_(exec) {}
+  static size_t SlotOf(size_t layer) { return layer % spec::kKeptSlots; }
+  // Beside, from where exec's stream is now.
+  absl::Status Move(const kernels::Exec& exec, size_t layer, bool to_host);
+
+  kernels::Exec beside_;  // with a stream of its own
+  std::vector<Layer> layers_;
+  Events launched_;
+  Events moved_;
+  bool backward_ = false;
+  std::array<bool, spec::kKeptSlots> leaving_ = {};  // on its way to the host
+};
+
+}  // namespace hearth::trainer
