@@ -258,6 +258,20 @@ TEST_F(IsolationTest, StepsEndAfterAWorkerFellSilent_ItIsLostWithinFiveSeconds) 
   EXPECT_NE(h_.State("job"), v1::JOB_STATE_RUNNING);
 }
 
+// Otherwise the pause between two looks would come on top of the silence.
+TEST_F(IsolationTest, SilenceEndsBetweenTwoLooks_TheNextOneIsAtItsEnd) {
+  Begin({"x1", "y1"}, {"z1"});
+  const absl::Duration end = h_.now.monotonic + absl::Seconds(4.5);
+  h_.Pass(absl::Seconds(4), {"x1", "z1"}, false);
+  h_.now.monotonic = end - absl::Milliseconds(200);
+  h_.Tick();
+  EXPECT_EQ(h_.WorkerState("y1"), v1::WORKER_STATE_BUSY);
+  EXPECT_EQ(h_.core->NextDeadline(), end);
+  h_.now.monotonic = end;
+  h_.Tick();
+  EXPECT_EQ(h_.WorkerState("y1"), v1::WORKER_STATE_LOST);
+}
+
 TEST_F(IsolationTest, FirstOneDialsInAsTheOthersRunOutOfPatience_TheyAreWaitedFor) {
   Begin({"x1", "y1", "z1"}, {});
   h_.Pass(absl::Seconds(4.5), {});

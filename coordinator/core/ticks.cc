@@ -1,5 +1,7 @@
 #include "coordinator/core/ticks.h"
 
+#include <algorithm>
+
 namespace hearth::coordinator {
 namespace {
 
@@ -16,7 +18,8 @@ std::vector<CommandRow> Ticks::Rows() {
 
 absl::Duration Ticks::Due() const {
   // From the last one, not from the last command: a steady stream of reports must not put it off.
-  return last_ + (jobs_.active().empty() ? kTickIdle : kTickBusy);
+  // A silent worker is lost the moment its time is over, not up to a pause later.
+  return std::min(last_ + (jobs_.active().empty() ? kTickIdle : kTickBusy), silent_.NextCheck());
 }
 
 void Ticks::Pass(const Tick& /*tick*/) {

@@ -15,11 +15,16 @@ no folder is left that no job needs, and no process.
   tests/fault/soak.sh --json FILE ...             also the times of all faults; soak_table.py FILE... makes one table of several runs
 
 Cutting cables and filling disks needs root, network namespaces and loop devices; without them these rows are left out, and it says so.
+It needs Python alone and the programs, in $HEARTH_BIN_DIR, also those of a bundle:
+
+  HEARTH_BIN_DIR=/opt/hearth/bin python3 tests/fault/soak.py --gpus 2 --faults 20
 """
 
 import argparse
 import dataclasses
+import http.client
 import json
+import math
 import os
 import random
 import re
@@ -32,17 +37,17 @@ import threading
 import time
 import traceback
 
-import peers
-import harness
-import rig
-import soak_clusters
-import soak_faults
-import soak_table
-
-from hearth.v1 import job_pb2
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "integration"))
+import harness  # noqa: E402
+import rig  # noqa: E402
+import soak_clusters  # noqa: E402
+import soak_faults  # noqa: E402
+import soak_table  # noqa: E402
 
 CHECKPOINT_EVERY = 100
 STEP_DELAY_MS = 2
+NOTICED_GOAL, RUNS_GOAL = 5, 10  # seconds from the beginning of a fault; docs/reliability.md
+EVENTS_OF_A_RECOVERY = 12
 SLOW_END = 5  # seconds; gRPC's calls get 2 of them to end
 ONE_BEHIND_ANOTHER = 0.25  # of the faults have another right behind them
 
@@ -94,34 +99,52 @@ class Failure(Exception):
 
 
 class Watch:
-    """When a job was first seen to be disturbed, and when it ran again, by the coordinator's answers."""
+    """What the coordinator's page says of jobs over time. Its answers come over HTTP, so that a machine without gRPC for Python will do."""
 
-    def __init__(self, address, jobs):
-        self.jobs, self.began, self.over = jobs, time.monotonic(), threading.Event()
-        self.noticed, self.running = {}, {}  # seconds from the beginning, by job
-        self.stub = peers.jobs(address)
+    HEALTHY = ("running", "succeeded")
+    ON_ITS_WAY = (*HEALTHY, "starting")  # a fault can disturb it
+
+    def __init__(self, cluster, jobs):
+        self.cluster, self.began, self.over = cluster, time.monotonic(), threading.Event()
+        self.seen = {job_id: [(self.began, int(job["epoch"]), "running")] for job_id, job in jobs.items()}  # each change: when, epoch, state
         self.thread = threading.Thread(target=self.look, daemon=True)
         self.thread.start()
 
     def look(self):
         while not self.over.wait(0.03):
-            for job_id, before in self.jobs.items():
+            for job_id, seen in self.seen.items():
                 try:
-                    now = self.stub.GetJob(job_pb2.GetJobRequest(job_id=job_id), timeout=1)
-                except peers.grpc.RpcError:
+                    now = json.loads(self.cluster.get("/api/v1/jobs/" + job_id, timeout=1))
+                except (OSError, http.client.HTTPException):
                     continue  # no coordinator answers
-                at, again = time.monotonic() - self.began, now.epoch > int(before["epoch"])
-                if again or now.state not in (job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_SUCCEEDED):
-                    self.noticed.setdefault(job_id, at)
-                if again and now.state in (job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_SUCCEEDED):
-                    self.running.setdefault(job_id, at)
+                if (now["epoch"], now["state"]) != seen[-1][1:]:
+                    seen.append((time.monotonic(), now["epoch"], now["state"]))
 
-    def end(self, job_ids):
-        """The slowest of these jobs: (noticed, runs again), None where none was disturbed."""
+    def end(self):
         self.over.set()
         self.thread.join()
-        slowest = lambda times: max((times[j] for j in job_ids if j in times), default=None)
-        return slowest(self.noticed), slowest(self.running)
+
+    def after(self, job_id, began, until):
+        """Seconds from a fault's beginning until the job was seen to be disturbed, before `until`, and until it ran again; None for what was
+        not seen. A fault that finds the job stopped already, by the one before, does not disturb it."""
+        before = [change for change in self.seen[job_id] if change[0] <= began][-1]
+        later = [(at, epoch > before[1], state) for at, epoch, state in self.seen[job_id] if at > began]
+        noticed = next((at for at, again, state in later if again or state not in self.ON_ITS_WAY), until)
+        if before[2] not in self.ON_ITS_WAY or noticed >= until:
+            return None, None
+        runs = next((at for at, again, state in later if again and state in self.HEALTHY), None)
+        return noticed - began, None if runs is None else runs - began
+
+    def slowest(self, hits):
+        """(noticed, runs again) of the slowest job; `hits`: when each fault began, and the jobs that it hit. Each counts from the beginning of
+        its own fault. A job that is hit twice and was not disturbed in between counts for the later one."""
+        noticed, runs = [], []
+        for k, (began, job_ids) in enumerate(hits):
+            for job_id in job_ids:
+                until = min((later for later, hit in hits[k + 1:] if job_id in hit), default=math.inf)
+                for column, at in zip((noticed, runs), self.after(job_id, began, until)):
+                    column += [at] if at is not None else []
+        return max(noticed, default=None), max(runs, default=None)
 
 
 class Soak:
@@ -326,30 +349,32 @@ class Soak:
 
     def one_fault(self):
         jobs = self.running()
-        began, watch = time.monotonic(), Watch(self.cluster.address, jobs)
-        names, hit = [], set()
+        watch = Watch(self.cluster, jobs)
+        names, hits = [], []  # hits: of each fault, when it began and the jobs that it hit
         ended = {}  # by job: the last epoch that a fault has ended for sure
         fault = self.draw(self.faults)
         behind = [f for f in self.faults if not f.alone]
         pair = [fault, self.draw(behind)] if not self.first and behind and self.random.random() < ONE_BEHIND_ANOTHER else [fault]
         for fault in pair:
+            began = time.monotonic()
             found = fault.act(self, jobs)
             if found is not None:
                 if self.first and fault is self.first[-1]:
                     self.first.pop()  # one that found nothing to hit comes again
                 self.missing.discard(fault.name)
                 names.append(" ".join([fault.name, *sorted(found.workers)]))
-                hit |= {k for k, job in jobs.items() if found.workers & set(job["workers"])}
+                hits.append((began, {k for k, job in jobs.items() if found.workers & set(job["workers"])}))
                 for job_id in found.ended.keys() & jobs.keys():
                     # The fault before may have started the job again: what this one has ended is a later epoch then.
                     ended[job_id] = max(ended.get(job_id, 0), found.ended[job_id])
         if names:
             # Jobs that need not start again are measured from here: steps from before the fault
             # show nothing.
+            hit = set().union(*(job_ids for _, job_ids in hits))
             since = {job_id: self.cluster.job(job_id) for job_id in hit - set(ended)}
-            self.expect_recovery({**jobs, **since}, began, names, hit, ended, watch)
+            self.expect_recovery({**jobs, **since}, names, hits, ended, watch)
         else:
-            watch.end(())
+            watch.end()
 
     def trainers_started(self, worker):
         """All that the worker has ever started, by its log, in order."""
@@ -375,8 +400,9 @@ class Soak:
             last[trainer.job] = max(last.get(trainer.job, 0), trainer.epoch)
         return last
 
-    def expect_recovery(self, jobs, began, names, hit, ended, watch):
+    def expect_recovery(self, jobs, names, hits, ended, watch):
         """The jobs in `ended` cannot have got over the faults without a new start, after that epoch."""
+        hit = set().union(*(job_ids for _, job_ids in hits))
         kind = "one behind another" if len(names) == 2 else names[0].split()[0]
 
         def goes_on(job_id):
@@ -393,13 +419,22 @@ class Soak:
                 self.restarted.append(f"{', '.join(names)}: restarted {job_id}, which runs on {jobs[job_id]['workers']}: "
                                       f"{[e['message'] for e in self.cluster.events(job_id)][-3:]}")
                 raise Failure(self.restarted[-1])
-        noticed, runs = watch.end(hit)
+        watch.end()
+        noticed, runs = watch.slowest(hits)
         for name in self.cluster.workers:
             self.cluster.wait_worker(name)
         self.done += len(names)
-        took = time.monotonic() - began
+        took = time.monotonic() - watch.began
         self.took.setdefault(kind, []).append((noticed, runs, took))
         print(f"{self.done} {', '.join(names)}: {took:.1f} s", flush=True)
+        if (noticed or 0) > NOTICED_GOAL or (runs or 0) > RUNS_GOAL:
+            for job_id in sorted(hit):
+                self.tell_recovery(job_id)
+
+    def tell_recovery(self, job_id):
+        """What the job's last events say, for whoever looks for the cause of a slow recovery."""
+        for event in self.cluster.events(job_id)[-EVENTS_OF_A_RECOVERY:]:
+            print(f"SLOW: {job_id} {event['time']} {event['actor']}: {event['message']}", flush=True)
 
     # -- the end ---------------------------------------------------------------------------------------------------
     def outcome(self, job_id):

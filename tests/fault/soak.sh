@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake --preset dev >/dev/null
-cmake --build --preset dev --target hearth-coordinator hearth-worker hearth-trainer jobctl python_stubs >/dev/null
-HEARTH_BIN_DIR=$PWD/build/dev/bin HEARTH_PYTHON_STUBS=$PWD/build/dev/gen/python exec /usr/bin/python3 tests/fault/soak.py "$@"
+cmake --build --preset dev --target hearth-coordinator hearth-worker hearth-trainer jobctl >/dev/null
+HEARTH_BIN_DIR=$PWD/build/dev/bin exec /usr/bin/python3 tests/fault/soak.py "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the soak makes of two faults, one right behind another, without a cluster."""
+"""What the soak makes of two faults, one right behind another, and when it says that each was noticed; without a cluster."""
 
 import random
 import subprocess
@@ -59,6 +59,36 @@ class EndedEpochTest(unittest.TestCase):
 
     def test_no_trainer_is_nothing_to_hit(self):
         self.assertIsNone(soak_faults.kill_trainer(self.soak, {"soak-a": {"epoch": "2", "workers": ["w1"]}}))
+
+
+class WatchTest(unittest.TestCase):
+    """Job a runs in epoch 1 from 100 s on, by the clock of all times here."""
+
+    def watch(self, *changes):
+        watch = soak.Watch.__new__(soak.Watch)
+        watch.seen = {"a": [(100, 1, "running"), *changes], "b": [(100, 4, "running")]}
+        return watch
+
+    def test_one_fault_counts_from_its_beginning(self):
+        watch = self.watch((104, 1, "recovering"), (105, 2, "starting"), (106, 2, "running"))
+        self.assertEqual(watch.slowest([(101, {"a", "b"})]), (3, 5))
+
+    def test_the_second_of_two_counts_from_its_own_beginning(self):
+        watch = self.watch((110, 1, "recovering"), (112, 2, "running"))
+        self.assertEqual(watch.slowest([(101, {"b"}), (109, {"a"})]), (1, 3))
+        self.assertEqual(watch.slowest([(101, {"a"}), (109, {"a"})]), (1, 3), "the first did not disturb it")
+
+    def test_the_slower_of_two_that_both_disturbed_it(self):
+        watch = self.watch((103, 1, "recovering"), (104, 2, "starting"), (105, 2, "recovering"), (106, 3, "starting"), (108, 3, "succeeded"))
+        self.assertEqual(watch.slowest([(101, {"a"}), (104.5, {"a"})]), (2, 7))
+
+    def test_a_job_that_is_stopped_already_is_not_disturbed(self):
+        watch = self.watch((103, 1, "recovering"), (107, 2, "running"))
+        self.assertEqual(watch.slowest([(101, set()), (104, {"a"})]), (None, None))
+
+    def test_without_a_disturbance_there_are_no_times(self):
+        self.assertEqual(self.watch().slowest([(101, {"a"})]), (None, None))
+        self.assertEqual(self.watch().slowest([(101, set())]), (None, None))
 
 
 if __name__ == "__main__":

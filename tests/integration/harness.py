@@ -275,8 +275,8 @@ class Cluster:
     def final_checkpoint(self, job_id):
         return max(self.checkpoints(job_id), key=lambda c: int(c["step"]))
 
-    def get(self, path, address=None):
-        with urllib.request.urlopen(f"http://{address or self.http}{path}", timeout=10) as response:
+    def get(self, path, address=None, timeout=10):
+        with urllib.request.urlopen(f"http://{address or self.http}{path}", timeout=timeout) as response:
             return response.read().decode()
 
     def trainer_pids(self, worker):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What too few bits do: the tables and pictures of docs/low-bit-limits.md.
 
-  low_bit_limits.py --jobs 16 --docs docs      runs everything on 16 cores and writes the page's tables and pictures
+  low_bit_limits.py --jobs 64 --results DIR --docs docs     runs everything on 64 cores and writes the page's tables and pictures
+  low_bit_limits.py --jobs 64 --results DIR                 goes on where a stopped run was: each cell that is done has a file in DIR
+  low_bit_limits.py --jobs 0 --results DIR --docs docs      the page of what is done
 
 Newton-Schulz in INT4, INT8 and FP8; Muon's momentum in 8 to 2 bits; AdamW's state in 8 to 2 bits with linear and logarithmic v; weights in
 IQ2. On a two-layer toy and on hearth-tiny, which reads the project's own text as bytes. numpy alone; every random number comes from a seed
@@ -17,7 +19,8 @@ import os
 import platform
 import sys
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# One thread a process, whatever the environment says: the cells run side by side.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 import numpy as np  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -181,7 +184,10 @@ def text_files():
 
 
 def text():
-    blob = b"".join(open(p, "rb").read() for p in text_files())
+    blob = b""
+    for path in text_files():
+        with open(path, "rb") as file:
+            blob += file.read()
     tokens = np.frombuffer(blob, np.uint8).astype(np.int64)
     pieces = len(tokens) // 4096
     chunks = tokens[:pieces * 4096].reshape(pieces, 4096)
@@ -296,21 +302,80 @@ def run(task):
     return key, result
 
 
+def name_of(key):
+    """The file of a cell in the folder of results."""
+    return key.replace("/", "--").replace(" ", "_") + ".json"
+
+
+def kept(folder):
+    """The cells that a folder of results has."""
+    cells = {}
+    for path in glob.glob(os.path.join(folder, "*--*.json")):
+        with open(path) as file:
+            cells.update([json.load(file)])
+    return cells
+
+
+def keep(folder, name, content):
+    # Renamed into place: a run that is stopped leaves whole files.
+    path = os.path.join(folder, name)
+    with open(path + ".new", "w") as file:
+        json.dump(content, file, sort_keys=True)
+    os.rename(path + ".new", path)
+
+
+def open_results(args):
+    """The cells that `args.results` has already. The folder must be of the same sizes, text and programs."""
+    if not args.results:
+        return {}
+    os.makedirs(args.results, exist_ok=True)
+    path = os.path.join(args.results, "facts.json")
+    if not os.path.exists(path):
+        keep(args.results, "facts.json", facts(args))
+    with open(path) as file:
+        other = {name: value for name, value in json.load(file).items() if facts(args)[name] != value}
+    if other:
+        sys.exit(f"{args.results} has results of another run: {other}")
+    return kept(args.results)
+
+
 def named_task(key):
-    return run(next(t for t in tasks(OPTIONS) if t[0] == key))
+    cell = run(next(t for t in tasks(OPTIONS) if t[0] == key))
+    if OPTIONS.results:
+        keep(OPTIONS.results, name_of(key), cell)
+    return cell
 
 
 OPTIONS = None
 
 
 def run_all(args):
+    """Cells of the results and those that are missing there, each in a process of its own; with --jobs 0 none of the missing."""
     global OPTIONS
     OPTIONS = args
-    keys = [key for key, _, _ in tasks(args) if args.only in key]
-    # hearth-tiny's rows are the longest and come first.
-    keys.sort(key=lambda key: "hearth-tiny" not in key)
-    with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
-        return dict(pool.imap_unordered(named_task, keys, chunksize=1))
+    cells = open_results(args)
+    keys = [key for key, _, _ in tasks(args) if args.only in key and key not in cells]
+    # The short cells without which there is no page; then hearth-tiny's, which are the longest, of them those that round most.
+    keys.sort(key=lambda key: (key.startswith("train/"), "/hearth-tiny/" not in key, not any(slow in key for slow in ("/iteration/", "IQ2"))))
+    if args.jobs and keys:
+        with multiprocessing.get_context("fork").Pool(min(args.jobs, len(keys))) as pool:
+            cells.update(pool.imap_unordered(named_task, keys, chunksize=1))
+    return cells
+
+
+def for_the_page(cells, args):
+    """Leaves out training rows of which a seed is missing, or the row that they are held against."""
+    keys = {}
+    for key, function, arguments in tasks(args):
+        if function is train:
+            kind, (group, row) = arguments[0], arguments[1]
+            keys.setdefault((kind, group, row), []).append(key)
+        elif key not in cells:
+            sys.exit(f"no page without {key}, which takes seconds")
+    whole = {row for row, seeds in keys.items() if all(key in cells for key in seeds)}
+    shown = [row for row in whole if (*row[:2], next(iter(TRAINING[row[1]]))) in whole]
+    trained = {key for row in shown for key in keys[row]}
+    return {key: cell for key, cell in cells.items() if not key.startswith("train/") or key in trained}
 
 
 def facts(args):
@@ -322,27 +387,20 @@ def facts(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="processes of one thread each; 0: run nothing")
     parser.add_argument("--size", type=int, default=512, help="rows of the matrices of the iteration")
     parser.add_argument("--steps", type=int, default=300, help="of hearth-tiny")
     parser.add_argument("--seeds", type=int, default=2, help="1 to this, of hearth-tiny")
     parser.add_argument("--toy-steps", type=int, default=600)
     parser.add_argument("--toy-seeds", type=int, default=3)
     parser.add_argument("--only", default="", help="cells whose name contains this")
-    parser.add_argument("--results", help="JSON of all figures; read instead of made if it exists")
+    parser.add_argument("--results", metavar="DIR", help="a file for each cell that is done; those that are there are not run again")
     parser.add_argument("--docs", help="folder of low-bit-limits.md, whose tables and pictures are written")
     args = parser.parse_args()
-    if args.results and os.path.exists(args.results):
-        with open(args.results) as file:
-            whole = json.load(file)
-    else:
-        print(facts(args), flush=True)
-        whole = {"facts": facts(args), "cells": run_all(args)}
-        if args.results:
-            with open(args.results, "w") as file:
-                json.dump(whole, file, sort_keys=True)
+    print(facts(args), flush=True)
+    whole = {"facts": facts(args), "cells": run_all(args)}
     if args.docs:
-        page.write(args.docs, whole, TRAINING, PRODUCTS, DIRECTIONS)
+        page.write(args.docs, {**whole, "cells": for_the_page(whole["cells"], args)}, TRAINING, PRODUCTS, DIRECTIONS)
 
 
 if __name__ == "__main__":

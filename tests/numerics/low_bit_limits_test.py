@@ -80,6 +80,14 @@ class Formats(unittest.TestCase):
                 self.assertEqual(values[-1], 1)
         self.assertEqual(f.linear_signed(2).tolist(), [-1, 0, 1])
 
+    def test_codes_are_those_of_a_plain_search(self):
+        x = np.random.default_rng(0).standard_normal(20000).clip(-4, 4).astype(np.float32) / 4
+        for values in (f.linear_signed(8), f.linear_signed(4), f.dynamic_map(True, 8), f.linear_unsigned(4), f.log_unsigned(3, 4)):
+            blocks = f.Blocks(values, 128)
+            near = [np.nextafter(blocks.middles, np.float32(to)) for to in (-2, 2)]
+            at = np.concatenate([x, blocks.middles, *near, np.array([-1, 1, 0], np.float32)])
+            self.assertEqual(blocks._search(at).tolist(), np.searchsorted(blocks.middles, at).tolist())
+
     def test_e4m3_rounds_to_even_and_saturates(self):
         x = np.array([17, 19, 500, -2.0**-10, 3 * 2.0**-10], np.float32)
         self.assertEqual(f.e4m3(x).tolist(), [16, 20, 448, 0, 2.0**-8])
@@ -140,6 +148,43 @@ class Outcomes(unittest.TestCase):
     def test_one_seed_gives_the_same_bits(self):
         row = limits.TRAINING["weights"]["Q4_0, stochastic"]
         self.assertEqual(limits.train("toy", row, 3, 8), limits.train("toy", row, 3, 8))
+
+
+class Results(unittest.TestCase):
+    """A folder of results, of cells that take no time."""
+
+    def run_all(self, folder, size=16, jobs=2):
+        return limits.run_all(limits.argparse.Namespace(size=size, steps=2, seeds=1, toy_steps=2, toy_seeds=1, jobs=jobs, results=folder,
+                                                        only="iteration/fp32/stored/"))
+
+    def test_cells_that_are_there_are_not_run_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.run_all(folder, jobs=0), {})
+            whole = self.run_all(folder)
+            self.assertEqual(len(whole), 3)
+            self.assertEqual(whole, self.run_all(folder, jobs=0))
+            marked = next(iter(whole))
+            limits.keep(folder, limits.name_of(marked), (marked, {"largest": [7]}))
+            lost = [key for key in whole if key != marked][0]
+            os.unlink(os.path.join(folder, limits.name_of(lost)))
+            self.assertEqual(self.run_all(folder), {**whole, marked: {"largest": [7]}})
+
+    def test_the_page_has_whole_rows_only(self):
+        args = limits.argparse.Namespace(size=16, steps=2, seeds=2, toy_steps=2, toy_seeds=2)
+        cells = {key: {} for key, _, _ in limits.tasks(args)}
+        self.assertEqual(limits.for_the_page(cells, args), cells)
+        del cells["train/toy/adam/engine: int8/2"]
+        del cells["train/toy/weights/fp32/1"]  # what its group is held against
+        gone = {key for key in cells if key.startswith(("train/toy/adam/engine: int8/", "train/toy/weights/"))}
+        self.assertEqual(set(limits.for_the_page(cells, args)), set(cells) - gone)
+        with self.assertRaisesRegex(SystemExit, "no page without iteration/fp32/"):
+            limits.for_the_page({}, args)
+
+    def test_results_of_another_size_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.run_all(folder)
+            with self.assertRaisesRegex(SystemExit, "has results of another run: {'size': 16}"):
+                self.run_all(folder, size=17)
 
 
 class Page(unittest.TestCase):

@@ -156,7 +156,10 @@ def training_picture(cells, kind, training, steps):
     for i, (group, rows) in enumerate(training.items()):
         panel = Panel(titles[group], 50 + 450 * (i % 2), 64 + 230 * (i // 2), 250, 170, steps, low, high, ticks)
         for name in rows:
-            run = seeds_of(cells, kind, group, name)[0]
+            runs = seeds_of(cells, kind, group, name)
+            if not runs:
+                continue
+            run = runs[0]
             points = smooth([x for x in run["losses"] if math.isfinite(x)])
             if run["diverged"]:
                 points.append((run["diverged"], math.inf))

@@ -39,7 +39,7 @@ struct WorkerOptions {
   // How long an ended trainer's processes and device memory may take to be gone.
   absl::Duration gone_bound = absl::Seconds(10);
   double trainer_silence_seconds = 15;  // without a sign of life; 0 = never kill one for that
-  double trainer_hang_seconds = 4;      // of a step without progress; 0 = never stop one for that
+  double trainer_hang_seconds = 3.5;    // of a step without progress; 0 = never stop one for that
   std::string trainer;                  // "" = hearth-trainer beside this program
   std::string trainer_user;             // account of trainers, "" = ours
   CgroupLimits trainer_limits;          // of all trainers of this worker together

@@ -8,6 +8,7 @@
 namespace hearth::coordinator {
 
 void SilentWorkers::Check() {
+  next_ = absl::InfiniteDuration();
   // While cut off nobody is lost. When contact is just back, the rest gets time to dial in.
   if (isolation_.Review()) {
     return;
@@ -16,8 +17,10 @@ void SilentWorkers::Check() {
   std::optional<Liveness::Returns> returns;
   for (const auto& [id, worker] : workers_.all()) {
     // Idle and without a stream: nothing to recover and nothing to close, it is merely offline.
-    if (!worker.lost && turn_.mono() - worker.last_seen >= liveness_.Patience(worker) &&
-        !InQuiet(worker, returns) && (!worker.job_id.empty() || worker.connection != 0)) {
+    if (worker.lost || (worker.job_id.empty() && worker.connection == 0)) {
+      continue;
+    }
+    if (IsOver(worker.last_seen + liveness_.Patience(worker)) && !InQuiet(worker, returns)) {
       silent.push_back(&worker);
     }
   }
@@ -28,7 +31,7 @@ void SilentWorkers::Check() {
       continue;
     }
     const Gang& gang = gangs_.of(worker->job_id);
-    if (turn_.mono() - gang.last_progress() < liveness_.Excused(*worker, gang.step_time())) {
+    if (!IsOver(gang.last_progress() + liveness_.Excused(*worker, gang.step_time()))) {
       continue;  // UNREACHABLE: the all-reduce proves it alive
     }
     switch (liveness_.CauseOf(*worker, workers_.all(), turn_.mono())) {
@@ -51,6 +54,14 @@ void SilentWorkers::DeclareLost(const WorkerState& worker) {
         absl::StrCat("worker ", worker.worker().worker_id(), " declared lost by the user"));
   }
   Lose(worker, ", declared lost by the user");
+}
+
+bool SilentWorkers::IsOver(absl::Duration at) {
+  if (turn_.mono() >= at) {
+    return true;
+  }
+  next_ = std::min(next_, at);
+  return false;
 }
 
 bool SilentWorkers::InQuiet(const WorkerState& worker,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "coordinator/core/gangs/gang.h"
 #include "coordinator/core/gangs/gang_ends.h"
 #include "coordinator/core/jobs/job_states.h"
@@ -39,10 +40,15 @@ class SilentWorkers {
 
   // Judges who is silent and ends what was lost; called in a Tick.
   void Check();
+  // When the next Check may find a silence or an excuse that is over by then, as the last one saw
+  // it; infinite = not known. Words that are heard until then put that off.
+  absl::Duration NextCheck() const { return next_; }
   // A user says that this silent worker, which is not lost yet, is gone.
   void DeclareLost(const WorkerState& worker);
 
  private:
+  // Whether the monotonic time `at` has come; else it counts for NextCheck.
+  bool IsOver(absl::Duration at);
   // A grace after a start, a stall or an isolation still holds for this worker.
   // `returns` is made when it is needed.
   bool InQuiet(const WorkerState& worker, std::optional<Liveness::Returns>& returns) const;
@@ -57,6 +63,7 @@ class SilentWorkers {
   JobStates& states_;
   GangEnds& ends_;
   Isolation& isolation_;
+  absl::Duration next_ = absl::InfiniteDuration();  // monotonic
 };
 
 }  // namespace hearth::coordinator

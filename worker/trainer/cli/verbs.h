@@ -146,8 +146,8 @@ struct TuneOptions {
 };
 
 struct WorkerRunOptions {
-  double hang_seconds = 4;  // HangLimits::least; 0 = infinite
-  std::string worker;       // its name, for errors
+  double hang_seconds = 3.5;  // HangLimits::least; 0 = infinite
+  std::string worker;         // its name, for errors
   // Folders that datasets and models may lie in, empty = anywhere; the checkpoint root is one more.
   std::vector<std::string> data_roots;
   std::string checkpoint_root;  // nothing is written elsewhere; "" = anywhere

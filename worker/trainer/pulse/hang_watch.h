@@ -14,7 +14,7 @@ namespace hearth::trainer {
 struct HangLimits {
   // A step hangs if it makes no progress for `least` and for `times` times the time of a step.
   // Infinite = nothing ever hangs.
-  absl::Duration least = absl::Seconds(4);
+  absl::Duration least = absl::Milliseconds(3500);
   double times = 3.0;
 };
 
