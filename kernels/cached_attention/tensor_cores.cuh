@@ -21,7 +21,8 @@ constexpr int kTileKeys = kTileBytes / (2 * D);
 
 constexpr int kTeamBytes = kTeam * kTeamStages * 2 * kTileBytes;
 
-// A warp's part of the work. Of the queries, lane 4 g + t holds row g and, with two halves, g + 8.
+// A warp's part of the work. Lane 4 g + t holds row g of the queries and, with two halves, row
+// g + 8.
 template <int D, int kHalves>
 class TeamWalk {
  public:
