@@ -78,9 +78,7 @@ class Reader {
                             dataset::Dataset::Open(path, env_));
     facts_.vocab = std::max(facts_.vocab, data->vocab());
     facts_.train_tokens += train ? data->tokens() : 0;
-    if (!data->has_mask()) {
-      facts_.without_mask.push_back({field, path});
-    }
+    facts_.masks.push_back({field, path, data->has_mask()});
     if (compare_) {
       HEARTH_ASSIGN_OR_RETURN(v1::TokenizerFacts tokenizer, tokenizers_.Read(path));
       facts_.datasets.push_back({field, path, data->vocab(), std::move(tokenizer)});

@@ -93,9 +93,8 @@ std::string Problem(const StepMetric& row) {
     return "sparse is about plots";
   }
   if (row.of_entries() &&
-      (option.column() != v1::Metric::NO_COLUMN || option.curve() != v1::Metric::NO_CURVE ||
-       option.kind() != v1::Metric::GAUGE)) {
-    return "a field of entries is a gauge, and has neither a column nor a curve on the page";
+      (option.column() == v1::Metric::TABLE || option.kind() != v1::Metric::GAUGE)) {
+    return "a field of entries is a gauge, and has no column in the table";
   }
   if (row.is_text() &&
       !(row.family().empty() && option.plot().empty() && option.curve() == v1::Metric::NO_CURVE)) {
@@ -171,6 +170,22 @@ void StepMetric::ForEach(const v1::StepReport& report,
   }
 }
 
+std::vector<std::string> StepMetric::Labels(const v1::StepReport& report) const {
+  std::set<std::string> labels;
+  if (by_ != nullptr) {
+    const google::protobuf::Reflection& reflection = *report.GetReflection();
+    for (int i = 0; i < reflection.FieldSize(report, path_.front()); ++i) {
+      const Message& entry = reflection.GetRepeatedMessage(report, path_.front(), i);
+      labels.insert(entry.GetReflection()->GetString(entry, by_));
+    }
+  }
+  return {labels.begin(), labels.end()};
+}
+
+std::string MetricText(double value) {
+  return absl::StrFormat("%.9g", value);
+}
+
 std::string StepMetric::Text(const v1::StepReport& report) const {
   const Message& holder = Holder(report);
   const FieldDescriptor& field = *path_.back();
@@ -184,7 +199,7 @@ std::string StepMetric::Text(const v1::StepReport& report) const {
     case FieldDescriptor::CPPTYPE_STRING:
       return holder.GetReflection()->GetString(holder, &field);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return absl::StrFormat("%.9g", NumberOf(holder, field));
+      return MetricText(NumberOf(holder, field));
     case FieldDescriptor::CPPTYPE_INT64:
       return absl::StrCat(holder.GetReflection()->GetInt64(holder, &field));
     case FieldDescriptor::CPPTYPE_UINT64:

@@ -51,6 +51,9 @@ class StepMetric {
   // row with a `by` with the largest number of each value.
   void ForEach(const v1::StepReport& report,
                const std::function<void(const std::string& label, double value)>& see) const;
+  // Labels of the report's entries, in order, whether or not an entry has the number. Empty without
+  // a `by`.
+  std::vector<std::string> Labels(const v1::StepReport& report) const;
   // As a cell of a table: integers in full, other numbers with nine digits, times in RFC 3339;
   // empty when the report does not have it. Not for rows with a `by`.
   std::string Text(const v1::StepReport& report) const;
@@ -66,6 +69,9 @@ class StepMetric {
   std::string labels_;
   std::string label_value_;
 };
+
+// A number as Text() writes it.
+std::string MetricText(double value);
 
 // All rows, in the order in which the fields are declared. Rows of one family are neighbours.
 // Lives as long as the program.

@@ -70,6 +70,15 @@ TEST(ForEach, LabelOfTheRow_AndLargestOfEachRole) {
   EXPECT_EQ(NumbersOf(amax, report), (Numbers{{"dy", 3}, {"w", 2}}));
 }
 
+TEST(Labels, OfEntries_WithAndWithoutTheNumber) {
+  v1::StepReport report;
+  report.add_sources()->set_source("/web");
+  report.add_sources()->set_source("/code");
+  EXPECT_THAT(Row("hearth_job_source_loss", "loss").Labels(report),
+              testing::ElementsAre("/code", "/web"));
+  EXPECT_THAT(StepMetricOf("loss").Labels(report), IsEmpty());
+}
+
 TEST(ForEach, EntriesOfSources_EachUnderItsLabel) {
   v1::StepReport report;
   report.set_loss(3);

@@ -39,27 +39,45 @@ CurvePoint MakePoint(int64_t cursor, const v1::StepReport& step) {
     const std::optional<double> value = row->Value(step);
     point.numbers.push_back({value.value_or(0), value.has_value() ? 1 : 0});
   }
+  for (const metrics::StepMetric* row : EntryCurveRows()) {
+    std::map<std::string, CurveNumber>& by_label = point.entries.emplace_back();
+    row->ForEach(step, [&by_label](const std::string& label, double value) {
+      by_label[label] = {value, 1};
+    });
+  }
   return point;
+}
+
+std::vector<const metrics::StepMetric*> RowsWithCurve(bool of_entries) {
+  std::vector<const metrics::StepMetric*> some;
+  for (const metrics::StepMetric& row : metrics::StepMetrics()) {
+    if (row.option().curve() != v1::Metric::NO_CURVE && row.of_entries() == of_entries) {
+      some.push_back(&row);
+    }
+  }
+  return some;
 }
 
 }  // namespace
 
 const std::vector<const metrics::StepMetric*>& CurveRows() {
-  static const auto* const rows = [] {
-    auto* some = new std::vector<const metrics::StepMetric*>();
-    for (const metrics::StepMetric& row : metrics::StepMetrics()) {
-      if (row.option().curve() != v1::Metric::NO_CURVE) {
-        some->push_back(&row);
-      }
-    }
-    return some;
-  }();
+  static const auto* const rows = new std::vector(RowsWithCurve(/*of_entries=*/false));
+  return *rows;
+}
+
+const std::vector<const metrics::StepMetric*>& EntryCurveRows() {
+  static const auto* const rows = new std::vector(RowsWithCurve(/*of_entries=*/true));
   return *rows;
 }
 
 void CurvePoint::Append(const CurvePoint& next) {
   for (size_t i = 0; i < numbers.size(); ++i) {
     AppendNumber(CurveRows()[i]->option().curve(), next.numbers[i], numbers[i]);
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    for (const auto& [label, number] : next.entries[i]) {
+      AppendNumber(EntryCurveRows()[i]->option().curve(), number, entries[i][label]);
+    }
   }
   last_step = next.last_step;
   count += next.count;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ namespace hearth::coordinator {
 
 // Rows of a step's numbers that a curve has (Metric.Curve), in their order.
 const std::vector<const metrics::StepMetric*>& CurveRows();
+// Those of entries, which have a curve for each label.
+const std::vector<const metrics::StepMetric*>& EntryCurveRows();
 
 // What one number comes to over those steps of a point in which it was measured.
 struct CurveNumber {
@@ -39,6 +42,8 @@ struct CurvePoint {
       0;  // steps in it; below last_step - first_step + 1 only where history was dropped
   int64_t epoch = 0;                 // of last_step
   std::vector<CurveNumber> numbers;  // one for each of CurveRows(), as its Metric.Curve says
+  // For each of EntryCurveRows(), by label.
+  std::vector<std::map<std::string, CurveNumber>> entries;
 
   // Adds `next`, which begins after this ends.
   void Append(const CurvePoint& next);

@@ -229,6 +229,32 @@ TEST_F(CurveTest, Append_EachNumber_AsItsRowSays) {
   EXPECT_EQ(NumberOf(a, "mfu").count, 0);
 }
 
+TEST_F(CurveTest, Append_Entries_ByTheirLabel) {
+  for (const double loss : {2.0, 4.0, 0.0}) {
+    v1::StepReport step;
+    step.set_step(cursor_ + 1);
+    v1::SourceReport& web = *step.add_sources();
+    web.set_source("/web");
+    web.set_passes(loss / 2);
+    if (loss > 0) {
+      web.set_loss(loss);
+    }
+    log_->Append(++cursor_, kStepRecord, step.SerializeAsString());
+  }
+  Publish();
+  Curve curve;
+  ASSERT_TRUE(curve.Read(*log_, kAll).ok());
+  const CurvePoint all = curve.Sample(0, 1).front();
+  ASSERT_EQ(all.entries.size(), EntryCurveRows().size());
+  for (size_t i = 0; i < all.entries.size(); ++i) {
+    const CurveNumber& number = all.entries[i].at("/web");
+    const bool loss = EntryCurveRows()[i]->field() == "loss";
+    // A mean over the two steps that have a loss, and the last number of passes.
+    EXPECT_DOUBLE_EQ(number.value, loss ? 3 : 0);
+    EXPECT_EQ(number.count, loss ? 2 : 3);
+  }
+}
+
 TEST_F(CurveTest, Read_DamagedRecord_IsDataLoss) {
   log_->Append(1, kStepRecord, "\xff\xff");
   Publish();

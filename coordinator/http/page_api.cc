@@ -6,6 +6,8 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -342,6 +344,18 @@ std::string ChartOf(const metrics::StepMetric& row) {
   return row.field();
 }
 
+// One line of the page: `column` has its numbers, `chart` is its picture. `label` tells the lines
+// of one row apart; empty: the row has one line.
+Json CurveOf(const metrics::StepMetric& row,
+             const std::string& column,
+             const std::string& chart,
+             const std::string& label) {
+  const v1::Metric& option = row.option();
+  return {{"column", column},      {"chart", chart},        {"label", label},
+          {"plot", option.plot()}, {"unit", option.unit()}, {"sparse", option.sparse()},
+          {"help", option.help()}};
+}
+
 // What the page draws, and how: the page knows no metric by its name. Positions only ever grow, and
 // are left out.
 Json DrawnCurves() {
@@ -349,15 +363,32 @@ Json DrawnCurves() {
   for (const metrics::StepMetric* row : CurveRows()) {
     const v1::Metric& option = row->option();
     if (!option.plot().empty() && option.kind() != v1::Metric::POSITION) {
-      out.push_back({{"column", row->field()},
-                     {"chart", ChartOf(*row)},
-                     {"plot", option.plot()},
-                     {"unit", option.unit()},
-                     {"sparse", option.sparse()},
-                     {"help", option.help()}});
+      out.push_back(CurveOf(*row, row->field(), ChartOf(*row), ""));
     }
   }
   return out;
+}
+
+// Adds a column and a curve for each label of the rows of entries.
+void AddEntryCurves(const std::vector<CurvePoint>& points, Json& columns, Json& curves) {
+  for (size_t i = 0; i < EntryCurveRows().size(); ++i) {
+    const metrics::StepMetric& row = *EntryCurveRows()[i];
+    std::set<std::string> labels;
+    for (const CurvePoint& point : points) {
+      for (const auto& [label, number] : point.entries[i]) {
+        labels.insert(label);
+      }
+    }
+    for (const std::string& label : labels) {
+      const std::string name = absl::StrCat(row.path(), " ", label);
+      Json& column = columns[name] = Json::array();
+      for (const CurvePoint& point : points) {
+        const auto found = point.entries[i].find(label);
+        column.push_back(found == point.entries[i].end() ? Json() : Number(found->second.value));
+      }
+      curves.push_back(CurveOf(row, name, row.option().plot(), label));
+    }
+  }
 }
 
 metrics::HttpResponse Metrics(CurveCache& curves,
@@ -393,11 +424,13 @@ metrics::HttpResponse Metrics(CurveCache& curves,
       return number.count == 0 ? Json() : Number(number.value);
     });
   }
+  Json drawn = DrawnCurves();
+  AddEntryCurves(sampled->points, columns, drawn);
   return Answer(200, {{"job_id", job_id},
                       {"rewinds", sampled->rewinds},
                       {"complete", sampled->complete},
                       {"columns", std::move(columns)},
-                      {"curves", DrawnCurves()}});
+                      {"curves", std::move(drawn)}});
 }
 
 metrics::HttpResponse Logs(const CurveCache::FindLog& find_log,

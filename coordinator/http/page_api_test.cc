@@ -359,7 +359,7 @@ TEST_F(ApiTest, Metrics_Curves_AreTheRowsThatCanBePlotted) {
   }
   for (const metrics::StepMetric& row : metrics::StepMetrics()) {
     if (row.of_entries()) {
-      continue;  // no column: an entry's field may be called as one of the report
+      continue;  // a column for each label, and here is none
     }
     const v1::Metric& option = row.option();
     const bool drawn = option.curve() != v1::Metric::NO_CURVE && !option.plot().empty() &&
@@ -409,6 +409,37 @@ TEST_F(ApiTest, Metrics_AfterARewind_OnlyWhatCounts) {
   EXPECT_THAT(answer["columns"]["step"], ElementsAre(1, 2));
   EXPECT_THAT(answer["columns"]["loss"], ElementsAre(1.0, 7.0));
   EXPECT_EQ(answer["rewinds"], 1);
+}
+
+TEST_F(ApiTest, Metrics_SeveralSources_ACurveForEach) {
+  PutJob("a");
+  for (const int64_t number : {1, 2}) {
+    v1::StepReport report;
+    report.set_step(number);
+    for (const char* path : {"/web", "/code"}) {
+      v1::SourceReport& source = *report.add_sources();
+      source.set_source(path);
+      source.set_passes(static_cast<double>(number));
+    }
+    // The second step drew nothing from /code.
+    report.mutable_sources(0)->set_loss(3);
+    if (number == 1) {
+      report.mutable_sources(1)->set_loss(2);
+    }
+    log_->Append(++cursor_, kStepRecord, report.SerializeAsString());
+  }
+  PutStep(3, 1);
+  const Json answer = Ask("jobs/a/metrics");
+  EXPECT_THAT(answer["columns"]["sources.loss /web"], ElementsAre(3.0, 3.0, Json()));
+  EXPECT_THAT(answer["columns"]["sources.loss /code"], ElementsAre(2.0, Json(), Json()));
+  EXPECT_THAT(answer["columns"]["sources.passes /code"], ElementsAre(1.0, 2.0, Json()));
+  std::vector<std::string> lines;
+  for (const Json& curve : answer["curves"]) {
+    if (curve["chart"] == "source_loss") {
+      lines.push_back(curve["label"].get<std::string>());
+    }
+  }
+  EXPECT_THAT(lines, ElementsAre("/code", "/web"));
 }
 
 TEST_F(ApiTest, Metrics_ManySteps_AtMostAThousandPoints) {

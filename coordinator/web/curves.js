@@ -18,16 +18,16 @@ function smoothed(values, points) {
   });
 }
 
-// One line a run and row, with the points that the address asks for. With one run, colours tell rows apart; with several, runs.
+// One line a run and row (a row has a label where there are several of a metric, such as a source), with the points that the address asks for. With one run, colours tell rows apart; with several, runs.
 function linesOf(rows, runs, view) {
   return runs.flatMap(({jobId, columns}, r) => rows.map((row, k) => {
     const xs = kAxes[view.axis].of(columns);
-    const ys = smoothed(columns[row.column], view.smooth);
+    const ys = smoothed(columns[row.column] || xs.map(() => null), view.smooth);  // another run may lack the label
     const inside = xs.map((x, i) => i).filter((i) => xs[i] !== null && xs[i] >= view.from && xs[i] <= view.to);
     const single = runs.length === 1;
     return {
       row, x: inside.map((i) => xs[i]), y: inside.map((i) => ys[i]), sparse: row.sparse, colour: "line" + (single ? k : r) % kMostRuns,
-      dashed: !single && k > 0, name: (rows.length > 1 ? words(row.column) + " " : "") + (single ? "" : jobId + " "),
+      dashed: !single && k > 0, name: (rows.length > 1 || row.label ? (row.label || words(row.column)) + " " : "") + (single ? "" : jobId + " "),
     };
   }));
 }

@@ -1,15 +1,26 @@
-// A warp reads a stretch of one key/value head's keys and values for up to four of the query heads
-// that share it; the warps of a block share a stretch of the sequence, and blocks share the
-// sequence. What they found is joined in a fixed order: lanes, warps, then blocks, by the block
-// that comes last.
+// Two kernels: tensor_cores.cuh for bf16, as far as its shapes go, and the one here, which computes
+// in fp32 for everything else. In this one a warp reads a stretch of one key/value head's keys and
+// values for up to four of the query heads that share it. What the warps of a block and the blocks
+// of a sequence found is joined in a fixed order (join.cuh), after the lanes of each warp.
 #include <cmath>
+#include <string>
 
+#include "common/base/system.h"
 #include "kernels/cached_attention/cached_attention.h"
+#include "kernels/cached_attention/join.cuh"
+#include "kernels/cached_attention/tensor_cores.cuh"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda {
 namespace {
+
+using cached::Correction;
+using cached::Params;
+using cached::Stretch;
+
+template <int GC, int kWidth>
+using Found = cached::Found<8, GC, kWidth>;
 
 constexpr char kOp[] = "cached_attention";
 constexpr int kWarps = 8;
@@ -17,27 +28,6 @@ constexpr int kThreads = kWarps * 32;
 constexpr int kUnroll = 2;  // keys that a lane computes with at a time
 constexpr int kStages = 4;  // such steps on their way from memory
 constexpr int kMaxHeadDim = 256;
-constexpr float kLog2e = 1.4426950408889634F;
-
-template <typename A>
-struct Params {
-  const A* qkv;
-  const int32_t* positions;
-  A* keys;
-  A* values;
-  A* out;
-  int32_t* arrivals;
-  float* partial;  // [rows of out, splits, D + 2]: sums, maximum (of scores times log2 e), total
-  int64_t capacity;
-  int heads;
-  int kv_heads;
-  int head_dim;
-  int group;        // query heads of a key/value head
-  int chunks;       // of up to GC of them
-  int chunk_warps;  // chunks of a block, a power of two; the other warps share keys
-  float scale_log2;
-  bool vectors;  // 16-byte access
-};
 
 // Eight elements from `d0` on; 0 behind the end of the head.
 template <typename A>
@@ -60,11 +50,6 @@ struct Running {
   float total = 0.0F;
   float sum[N] = {};
 };
-
-// 2^(old - now), where nothing seen yet (-inf) counts as nothing.
-__device__ __forceinline__ float Correction(float old, float now) {
-  return old == -INFINITY ? 0.0F : exp2f(old - now);
-}
 
 // What lanes `offset` apart hold becomes one.
 template <int N>
@@ -270,17 +255,6 @@ __device__ __forceinline__ void WalkThrough(const Ring& ring,
   }
 }
 
-// The token's own key and value to the cache.
-template <typename A>
-__device__ __forceinline__ void KeepToken(const Params<A>& p, const A* row, int kv, int64_t at) {
-  for (int d = threadIdx.x; d < p.head_dim; d += kThreads) {
-    // With several chunks of heads several blocks write it: the same bytes. Nobody reads it in this
-    // launch, as the newest block's keys end before it.
-    p.keys[at + d] = row[static_cast<int64_t>(p.heads + kv) * p.head_dim + d];
-    p.values[at + d] = row[static_cast<int64_t>(p.heads + p.kv_heads + kv) * p.head_dim + d];
-  }
-}
-
 // And to `walk`, in one warp of the block that shares each chunk of heads.
 template <typename A, int LPK, int GC>
 __device__ __forceinline__ void AddToken(const Params<A>& p,
@@ -296,64 +270,6 @@ __device__ __forceinline__ void AddToken(const Params<A>& p,
   // Only the first key of this step counts.
   walk.Step(k, v, 1);
 }
-
-// Joins the splits of query head `row` (of [B, Hq]) and writes element d.
-template <typename A>
-__device__ __forceinline__ void JoinSplits(const Params<A>& p, int64_t row, int splits, int used) {
-  const float* from = p.partial + row * splits * (p.head_dim + 2);
-  float max = -INFINITY;
-  // Past L1, which may still hold what was there before the other blocks wrote.
-  for (int s = 0; s < used; ++s) {
-    max = fmaxf(max, __ldcg(from + s * (p.head_dim + 2) + p.head_dim));
-  }
-  for (int d = threadIdx.x % 32; d < p.head_dim; d += 32) {
-    float sum = 0.0F;
-    float total = 0.0F;
-    for (int s = 0; s < used; ++s) {
-      const float* part = from + s * (p.head_dim + 2);
-      const float weight = Correction(__ldcg(part + p.head_dim), max);
-      sum = fmaf(__ldcg(part + d), weight, sum);
-      total = fmaf(__ldcg(part + p.head_dim + 1), weight, total);
-    }
-    p.out[row * p.head_dim + d] = FromFloat<A>(sum / total);
-  }
-}
-
-// What this block reads, of the keys and values of head `kv` of sequence `b`.
-struct Stretch {
-  int64_t b;
-  int kv;
-  int seen;   // tokens of the sequence
-  int step;   // keys that the block reads at a time
-  int begin;  // its keys
-  int end;
-  int used;  // blocks that have keys at all
-};
-
-template <typename A, int LPK>
-__device__ __forceinline__ Stretch StretchOf(const Params<A>& p) {
-  Stretch s;
-  s.kv = blockIdx.x % p.kv_heads;
-  s.b = blockIdx.x / p.kv_heads;
-  // Within the cache whatever the positions say.
-  s.seen = min(max(p.positions[s.b], 0), static_cast<int>(p.capacity) - 1) + 1;
-  // Whole steps, so that few warps have nothing to do.
-  s.step = kWarps / p.chunk_warps * (32 / LPK) * kUnroll;
-  const int splits = gridDim.y;
-  const int length = static_cast<int>(CeilDiv(CeilDiv(s.seen, splits), s.step)) * s.step;
-  s.used = static_cast<int>(CeilDiv(s.seen, length));
-  s.begin = blockIdx.y * length;
-  s.end = min(s.begin + length, s.seen);
-  return s;
-}
-
-// What the warps of a block found.
-template <int GC, int kWidth>
-struct Found {
-  float sums[kWarps][GC][kWidth];
-  float maxima[kWarps][GC];
-  float totals[kWarps][GC];
-};
 
 // Joins a warp's lanes, and leaves what they found for the block.
 template <int LPK, int GC, typename Heads>
@@ -380,66 +296,6 @@ __device__ __forceinline__ void LeaveFound(Heads& heads, Found<GC, LPK * 8>& fou
   }
 }
 
-// Joins the block's warps: to the output, or to this block's part of it.
-template <typename A, int GC, int kWidth>
-__device__ __forceinline__ void JoinWarps(const Params<A>& p,
-                                          const Stretch& s,
-                                          const Found<GC, kWidth>& found) {
-  const int first_head = static_cast<int>(blockIdx.z) * p.chunk_warps * GC;
-  const int block_heads = min(p.chunk_warps * GC, p.group - first_head);
-  for (int i = threadIdx.x; i < block_heads * p.head_dim; i += kThreads) {
-    const int h = i / p.head_dim;
-    const int d = i % p.head_dim;
-    const int g = h % GC;
-    float max = -INFINITY;
-    for (int w = h / GC; w < kWarps; w += p.chunk_warps) {
-      max = fmaxf(max, found.maxima[w][g]);
-    }
-    // Warps of one chunk of heads are chunk_warps apart. Each of them has seen other keys.
-    float sum = 0.0F;
-    float total = 0.0F;
-    for (int w = h / GC; w < kWarps; w += p.chunk_warps) {
-      const float weight = Correction(found.maxima[w][g], max);
-      sum = fmaf(found.sums[w][g][d], weight, sum);
-      total = fmaf(found.totals[w][g], weight, total);
-    }
-    const int64_t out_row = s.b * p.heads + s.kv * p.group + first_head + h;
-    if (s.used == 1) {
-      p.out[out_row * p.head_dim + d] = FromFloat<A>(sum / total);
-      continue;
-    }
-    float* part = p.partial + (out_row * gridDim.y + blockIdx.y) * (p.head_dim + 2);
-    part[d] = sum;
-    if (d == 0) {
-      part[p.head_dim] = max;
-      part[p.head_dim + 1] = total;
-    }
-  }
-}
-
-// Whether this is the last of the blocks that share the sequence: it finds the others' parts in
-// memory.
-template <typename A>
-__device__ __forceinline__ bool ArrivesLast(const Params<A>& p, int used, bool& last) {
-  // This block's parts are in memory before its arrival counts.
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int32_t* arrivals = p.arrivals + blockIdx.x;
-    // Each split that has keys arrives once for every chunk of heads. Blocks without keys have left
-    // before.
-    last = atomicAdd(arrivals, 1) == used * static_cast<int>(gridDim.z) - 1;
-    if (last) {
-      // All have arrived, so that nobody else counts any more: ready for the next launch.
-      *arrivals = 0;
-    }
-  }
-  // The others' parts are read only after their arrivals were seen.
-  __syncthreads();
-  __threadfence();
-  return last;
-}
-
 template <typename A, int LPK, int GC>
 __device__ __forceinline__ void LoadQueries(
     const Params<A>& p, const A* row, int kv, int chunk, float (&q)[GC][8]) {
@@ -462,7 +318,7 @@ __global__ void __launch_bounds__(kThreads, 2) AttendKernel(const __grid_constan
   extern __shared__ __align__(128) unsigned char ring[];
   __shared__ Found<GC, LPK * 8> found;
   __shared__ bool last;
-  const Stretch s = StretchOf<A, LPK>(p);
+  const Stretch s = cached::StretchOf(p, kWarps / p.chunk_warps * (32 / LPK) * kUnroll);
   if (s.begin >= s.seen) {
     return;
   }
@@ -485,17 +341,11 @@ __global__ void __launch_bounds__(kThreads, 2) AttendKernel(const __grid_constan
     if (key_warp == 0) {
       AddToken(p, row, s.kv, walk);
     }
-    KeepToken(p, row, s.kv, head_at + static_cast<int64_t>(s.seen - 1) * p.head_dim);
+    cached::KeepToken(p, row, s.kv, head_at + static_cast<int64_t>(s.seen - 1) * p.head_dim);
   }
   LeaveFound<LPK, GC>(walk.heads, found);
   __syncthreads();
-  JoinWarps<A, GC, LPK * 8>(p, s, found);
-  if (s.used == 1 || !ArrivesLast(p, s.used, last)) {
-    return;
-  }
-  for (int h = warp; h < p.group; h += kWarps) {
-    JoinSplits(p, s.b * p.heads + s.kv * p.group + h, static_cast<int>(gridDim.y), s.used);
-  }
+  cached::JoinBlock(p, s, found, last);
 }
 
 template <typename A, int LPK, int GC>
@@ -530,7 +380,7 @@ absl::Status LaunchGroup(const Exec& exec, const Params<A>& p, int64_t batch, in
 }
 
 template <typename A>
-absl::Status Run(const Exec& exec, const CachedAttentionArgs& args, int64_t splits) {
+Params<A> ParamsOf(const Exec& exec, const CachedAttentionArgs& args) {
   const CacheDims& d = args.dims;
   Params<A> p;
   p.qkv = args.qkv.as<A>();
@@ -545,22 +395,33 @@ absl::Status Run(const Exec& exec, const CachedAttentionArgs& args, int64_t spli
   p.kv_heads = static_cast<int>(d.kv_heads);
   p.head_dim = static_cast<int>(d.head_dim);
   p.group = static_cast<int>(d.heads / d.kv_heads);
-  // A warp has registers for four heads. Chunks are a power of two, so that a block's eight warps
-  // hold whole sets of them.
   p.chunks = 1;
-  while (p.chunks * 4 < p.group) {
-    p.chunks *= 2;
-  }
-  p.chunk_warps = p.chunks < kWarps ? p.chunks : kWarps;
   const double scale =
       args.scale != 0.0 ? args.scale : 1.0 / std::sqrt(static_cast<double>(d.head_dim));
   p.scale_log2 = static_cast<float>(scale) * kLog2e;
   p.vectors = d.head_dim % 8 == 0 && Aligned16(p.qkv) && Aligned16(p.keys) && Aligned16(p.values);
-  if (d.head_dim <= 64) {
-    return LaunchGroup<A, 8>(exec, p, d.batch, splits);
+  return p;
+}
+
+template <typename A>
+absl::Status RunPlain(const Exec& exec, Params<A> p, int64_t batch, int64_t splits) {
+  // A warp has registers for four heads. Chunks are a power of two, so that a block's eight warps
+  // hold whole sets of them.
+  while (p.chunks * 4 < p.group) {
+    p.chunks *= 2;
   }
-  return d.head_dim <= 128 ? LaunchGroup<A, 16>(exec, p, d.batch, splits)
-                           : LaunchGroup<A, 32>(exec, p, d.batch, splits);
+  p.chunk_warps = p.chunks < kWarps ? p.chunks : kWarps;
+  if (p.head_dim <= 64) {
+    return LaunchGroup<A, 8>(exec, p, batch, splits);
+  }
+  return p.head_dim <= 128 ? LaunchGroup<A, 16>(exec, p, batch, splits)
+                           : LaunchGroup<A, 32>(exec, p, batch, splits);
+}
+
+// HEARTH_CACHED_ATTENTION=plain: never the tensor cores, to compare.
+bool WantsTensorCores() {
+  const char* given = GetEnv("HEARTH_CACHED_ATTENTION");
+  return given == nullptr || std::string(given) != "plain";
 }
 
 // A block copies one row of one sequence.
@@ -610,8 +471,13 @@ absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args) 
     return absl::UnimplementedError("cached_attention: head_dim on a GPU is at most 256");
   }
   const int64_t splits = CacheSplits(args.dims, exec.cuda->gpu().multiprocessors);
-  return args.qkv.dtype == DType::kBF16 ? Run<Bf16>(exec, args, splits)
-                                        : Run<float>(exec, args, splits);
+  if (args.qkv.dtype != DType::kBF16) {
+    return RunPlain(exec, ParamsOf<float>(exec, args), args.dims.batch, splits);
+  }
+  const Params<Bf16> p = ParamsOf<Bf16>(exec, args);
+  return cached::TensorCoresTake(p) && WantsTensorCores()
+             ? cached::RunTensorCores(exec, p, args.dims.batch, splits)
+             : RunPlain(exec, p, args.dims.batch, splits);
 }
 
 absl::Status FillCache(const Exec& exec, const FillCacheArgs& args) {

@@ -32,7 +32,8 @@ struct CacheDims {
 //   out       : [B, Hq D] T; aliases nothing
 //   arrivals  : [B, Hkv] i32, only on a GPU: zeros before the call, zeros after it
 //   scale     : 0 means 1 / sqrt(D)
-//   round     : probabilities (CPU) and out are rounded to it
+//   round     : probabilities (CPU) and out are rounded to it; on a GPU probabilities of bf16 are
+//               rounded to bf16 where tensor cores multiply them (D <= 128, a multiple of 8)
 // Workspace: scores (CPU), partial results where a sequence is divided among blocks (GPU).
 // CPU: the bits are those that AttentionForward gives the row, as far as OpenBLAS sums a row's
 // products alike for any number of rows; independent of exec.threads. CUDA: every key and value is

@@ -21,6 +21,8 @@ constexpr Shape kShapes[] = {
     {"split_1x2000x12x2x128", {1, 2000, 12, 2, 128}, 1900, false},
     {"seven_2x515x14x2x64", {2, 515, 14, 2, 64}, 0, false},
     {"many_2x190x36x1x40", {2, 190, 36, 1, 40}, 0, false},
+    {"twelve_2x330x24x2x128", {2, 330, 24, 2, 128}, 0, false},
+    {"sixteen_1x1500x16x1x64", {1, 1500, 16, 1, 64}, 1400, false},
     {"wide_2x100x4x2x256", {2, 100, 4, 2, 256}, 0, false},
     {"between_2x140x2x1x96", {2, 140, 2, 1, 96}, 0, false},
     {"start_4x64x4x2x32", {4, 64, 4, 2, 32}, 0, false},

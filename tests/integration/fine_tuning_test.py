@@ -53,7 +53,12 @@ class FineTuning(temp_folder.FolderTest):
         base = self.train("base", 60, {"model": model, "data": {"train": self.path("text"), "sequence_length": SEQUENCE}})
         tuned = self.train("tuned", 60, {"task": "sft", "model": {"from": base},
                                          "data": {"train": train, "validation": held_out, "sequence_length": SEQUENCE + 32}})
+        # Text among the conversations keeps what the model knew.
+        mixed = self.train("mixed", 60, {"task": "sft", "model": {"from": base}, "data": {
+            "train": [{"path": train, "weight": 1}, {"path": self.path("text"), "weight": 3}], "sequence_length": SEQUENCE + 32}})
         before, after = self.loss(base, held_out), self.loss(tuned, held_out)
+        self.assertLess(self.loss(mixed, held_out), 0.8 * before)
+        self.assertLess(self.loss(mixed, self.path("text")), 1.02 * self.loss(base, self.path("text")))
         self.assertLess(after, 0.5 * before)
         with open(self.path("tuned/metrics.jsonl")) as f:
             rows = [json.loads(line) for line in f]

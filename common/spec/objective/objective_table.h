@@ -22,8 +22,9 @@ struct ObjectiveRow {
   // that does not (`evaluate` in the job file) reads each model of Job.models in a step of its own:
   // a reported step is done for good, and a restart goes on after it.
   bool trains;
-  // The loss masks of the datasets say which targets count. Every dataset needs one, and packing
-  // must be best_fit: other samples may have no target that counts.
+  // The loss masks of the datasets say which targets count; of a dataset without one all do. Each
+  // list of datasets needs one with a mask, and packing must be best_fit: other samples may have no
+  // target that counts.
   bool uses_loss_mask;
   // Default of data.packing, a row of data/sample_tables.h; empty: the task has no data of its own.
   std::string_view packing;

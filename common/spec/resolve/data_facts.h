@@ -18,10 +18,11 @@ struct PathTokenizer {
   v1::TokenizerFacts tokenizer;  // without kind: none is recorded
 };
 
-// A path of a job, and the field that names it.
-struct FieldPath {
+// A dataset of a job, and whether it says which tokens count.
+struct PathMask {
   std::string field;  // as in FieldViolation
   std::string path;
+  bool has_mask = false;
 };
 
 // What lives on the workers.
@@ -31,7 +32,7 @@ struct DataFacts {
   // Empty: not to be compared.
   std::vector<PathTokenizer> datasets = {};
   std::optional<PathTokenizer> model = std::nullopt;
-  std::vector<FieldPath> without_mask = {};  // datasets that do not say which tokens count
+  std::vector<PathMask> masks = {};  // of all datasets
 };
 
 }  // namespace hearth::spec

@@ -92,14 +92,16 @@ TEST(ResolveTest, Tasks_AllRows_GiveTheirPackingAndAttention) {
   });
 }
 
-TEST(ResolveWithFactsTest, Sft_DatasetsWithoutAMask_AreNamed) {
+TEST(ResolveWithFactsTest, Sft_ListWithoutAnyMask_IsNamed) {
   for (const bool sft : {false, true}) {
     v1::JobSpec job = ValidJob();
     job.set_task(sft ? "sft" : "pretrain");
     ASSERT_EQ(Print(ResolveAll(job)), "");
     DataFacts facts;
     facts.vocab = 257;
-    facts.without_mask = {{"data.validation[0].path", "/held-out"}};
+    facts.masks = {{"data.train[0].path", "/chat", true},
+                   {"data.train[1].path", "/text", false},
+                   {"data.validation[0].path", "/held-out", false}};
     std::vector<FieldViolation> violations;
     ResolveWithFacts(job, facts, nullptr, violations);
     ASSERT_EQ(violations.size(), sft ? 1u : 0u) << Print(violations);

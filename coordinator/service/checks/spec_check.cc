@@ -262,9 +262,7 @@ absl::Status ApplyFacts(v1::JobSpec& spec,
       facts.model = spec::PathTokenizer{field, info.path(), info.vocab(), info.tokenizer()};
     } else {
       facts.datasets.push_back({field, info.path(), info.vocab(), info.tokenizer()});
-      if (!info.loss_mask()) {
-        facts.without_mask.push_back({field, info.path()});
-      }
+      facts.masks.push_back({field, info.path(), info.loss_mask()});
       facts.vocab = std::max(facts.vocab, info.vocab());
       facts.train_tokens += named[i].holds == Holds::kTraining ? info.tokens() : 0;
     }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/metrics/step_metrics.h"
 #include "google/protobuf/util/json_util.h"
@@ -45,7 +46,8 @@ std::vector<const StepMetric*> Columns(bool of_table) {
   std::vector<const StepMetric*> columns;
   for (const StepMetric& row : metrics::StepMetrics()) {
     const v1::Metric::Column column = row.option().column();
-    if (column == v1::Metric::TABLE || (column == v1::Metric::CSV && !of_table)) {
+    if (!row.of_entries() &&
+        (column == v1::Metric::TABLE || (column == v1::Metric::CSV && !of_table))) {
       columns.push_back(&row);
     }
   }
@@ -86,6 +88,50 @@ std::vector<std::string> ShortCells(const std::vector<const StepMetric*>& column
   return cells;
 }
 
+// A column of the CSV for each label of a field of entries, in order.
+struct EntryColumn {
+  const StepMetric* row;
+  std::string label;
+
+  std::string name() const { return absl::StrCat(row->path(), " ", label); }
+};
+
+// Labels are those of the job's newest report: the header comes before any step is read.
+std::vector<EntryColumn> EntryColumns(const v1::StepReport& newest) {
+  std::vector<EntryColumn> columns;
+  for (const StepMetric& row : metrics::StepMetrics()) {
+    if (!row.of_entries() || row.option().column() == v1::Metric::NO_COLUMN) {
+      continue;
+    }
+    for (std::string& label : row.Labels(newest)) {
+      columns.push_back({&row, std::move(label)});
+    }
+  }
+  return columns;
+}
+
+std::string EntryCell(const EntryColumn& column, const v1::StepReport& report) {
+  std::string cell;
+  column.row->ForEach(report, [&](const std::string& label, double value) {
+    cell = label == column.label ? metrics::MetricText(value) : cell;
+  });
+  return cell;
+}
+
+// A cell of a CSV file (RFC 4180): paths may hold commas and quotes.
+std::string Quoted(const std::string& cell) {
+  return cell.find_first_of(",\"\r\n") == std::string::npos
+             ? cell
+             : absl::StrCat("\"", absl::StrReplaceAll(cell, {{"\"", "\"\""}}), "\"");
+}
+
+std::string CsvLine(std::vector<std::string> cells) {
+  for (std::string& cell : cells) {
+    cell = Quoted(cell);
+  }
+  return absl::StrJoin(cells, ",") + "\n";
+}
+
 std::vector<std::string> Cells(const std::vector<const StepMetric*>& columns,
                                const v1::StepReport& report) {
   std::vector<std::string> cells;
@@ -94,6 +140,27 @@ std::vector<std::string> Cells(const std::vector<const StepMetric*>& columns,
   }
   return cells;
 }
+
+// The lines of -o csv.
+struct Csv {
+  std::vector<const StepMetric*> columns;
+  std::vector<EntryColumn> entries;
+
+  std::string Header() const {
+    std::vector<std::string> names = Names(columns);
+    for (const EntryColumn& entry : entries) {
+      names.push_back(entry.name());
+    }
+    return CsvLine(std::move(names));
+  }
+  std::string Line(const v1::StepReport& report) const {
+    std::vector<std::string> cells = Cells(columns, report);
+    for (const EntryColumn& entry : entries) {
+      cells.push_back(EntryCell(entry, report));
+    }
+    return CsvLine(std::move(cells));
+  }
+};
 
 // Streams CSV or JSON lines; collects rows for the table.
 absl::StatusOr<int> PrintNumbers(Context& context,
@@ -106,8 +173,15 @@ absl::StatusOr<int> PrintNumbers(Context& context,
   const std::vector<const StepMetric*> columns = Columns(/*of_table=*/!csv);
   Table table(Names(columns));
   Table short_table(ShortNames(columns));
+  Csv lines{columns, {}};
+  if (csv || options.follow) {  // says at once that there is no such job, or no coordinator
+    v1::GetJobRequest get;
+    get.set_job_id(job_id);
+    HEARTH_ASSIGN_OR_RETURN(const v1::Job job, client->Call<v1::Job>(get));
+    lines.entries = EntryColumns(job.last_report());
+  }
   if (csv) {
-    WriteOut(absl::StrJoin(Names(columns), ",") + "\n");
+    WriteOut(lines.Header());
   }
   v1::StreamMetricsRequest request;
   request.set_job_id(job_id);
@@ -123,7 +197,7 @@ absl::StatusOr<int> PrintNumbers(Context& context,
           (void)google::protobuf::util::MessageToJsonString(record, &line);
           WriteOut(line + "\n");
         } else if (record.has_step() && csv) {
-          WriteOut(absl::StrJoin(Cells(columns, record.step()), ",") + "\n");
+          WriteOut(lines.Line(record.step()));
         } else if (record.has_step()) {
           table.Add(Cells(columns, record.step()));
           short_table.Add(ShortCells(columns, record.step()));
@@ -132,11 +206,6 @@ absl::StatusOr<int> PrintNumbers(Context& context,
       return true;
     });
   };
-  if (options.follow) {  // says at once that there is no such job, or no coordinator
-    v1::GetJobRequest get;
-    get.set_job_id(job_id);
-    HEARTH_RETURN_IF_ERROR(client->Call<v1::Job>(get).status());
-  }
   const absl::Status status = options.follow ? RetryStream(once) : once([] {});
   // Ctrl-C is the usual end of --follow: what came until then is shown.
   if (!status.ok() && !Interrupted()) {

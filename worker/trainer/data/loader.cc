@@ -53,9 +53,6 @@ absl::StatusOr<Loader::Source> Loader::OpenSource(const LoaderOptions& options,
     return absl::InvalidArgumentError(absl::StrCat(path, ": vocabulary ", data.vocab(),
                                                    " is larger than model.vocab ", options.vocab));
   }
-  if (options.loss_tokens == LossTokens::kMasked && !data.has_mask()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": has no loss mask"));
-  }
   source.masked = options.loss_tokens != LossTokens::kAll && data.has_mask();
   if ((packs || options.documents) && !data.info().has_documents()) {
     return absl::InvalidArgumentError(
@@ -95,6 +92,12 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Open(const LoaderOptions& option
     loader->largest_vocab_ = std::max(loader->largest_vocab_, source.data->vocab());
     loader->sources_.push_back(std::move(source));
     weights.push_back(given.weight);
+  }
+  const bool masked = std::any_of(loader->sources_.begin(), loader->sources_.end(),
+                                  [](const Source& source) { return source.masked; });
+  if (options.loss_tokens == LossTokens::kMasked && !masked) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.sources.front().path, ": has no loss mask"));
   }
   loader->mixture_ = std::make_unique<const dataset::Mixture>(weights);
   return loader;

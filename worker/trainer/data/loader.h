@@ -34,8 +34,8 @@ using spec::Packing;
 // Which targets count, apart from those that documents rule out.
 enum class LossTokens : uint8_t {
   kAll,
-  kMasked,            // those of the datasets' loss masks, which all must have
-  kMaskedWhereKnown,  // of a dataset without a mask all
+  kMaskedWhereKnown,  // those of the datasets' loss masks; of a dataset without a mask all
+  kMasked,            // the same, and at least one dataset must have a mask
 };
 
 struct LoaderOptions {

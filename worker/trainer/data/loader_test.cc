@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "common/dataset/dataset_writer.h"
@@ -426,6 +427,26 @@ TEST_F(LoaderTest, Fill_MaskedWhereKnown_AsPlainTextOrByTheMask) {
   EXPECT_TRUE(Loader::Open(options).ok());
   options.loss_tokens = LossTokens::kMasked;
   EXPECT_THAT(Loader::Open(options).status().ToString(), HasSubstr("plain: has no loss mask"));
+}
+
+TEST_F(LoaderTest, Fill_TextAmongMasked_AllOfTheTextCounts) {
+  LoaderOptions options =
+      Options({{MakeMasked(dir_ + "/m", {"..x.x", "x.xx", "....."}), 1}, {Make("text", 40, 0), 1}});
+  options.shuffle = false;
+  options.loss_tokens = LossTokens::kMasked;
+  const auto loader = Loader::Open(options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  Batch batch(2);
+  ASSERT_TRUE((*loader)->Fill(0, 2, batch.buffers()).ok());
+  // One sample of each, whichever comes first.
+  const auto sum_of = [&](int64_t sample) {
+    const auto first = batch.loss_weight.begin() + sample * kT;
+    return std::accumulate(first, first + kT, 0.0F);
+  };
+  const int text = (*loader)->Locate(0).source == 1 ? 0 : 1;
+  EXPECT_EQ((*loader)->Locate(text).source, 1);
+  EXPECT_EQ(sum_of(text), kT);
+  EXPECT_LT(sum_of(1 - text), kT);
 }
 
 }  // namespace

@@ -1,0 +1,259 @@
+// Cached attention on tensor cores, for bf16. Up to 16 query heads that share a key/value head are
+// the rows of a product; a warp takes a tile of keys at a time, by way of shared memory of its own,
+// so that no warp waits for another. All arithmetic but the products is that of the kernel for
+// whole sequences (attention/flash_forward.cu), probabilities rounded to bf16 included.
+#pragma once
+
+#include "kernels/attention/flash.cuh"
+#include "kernels/cached_attention/join.cuh"
+#include "kernels/cuda/util.cuh"
+
+namespace hearth::kernels::cuda::cached {
+
+constexpr int kTeam = 4;               // warps of a block
+constexpr int kTeamStages = 2;         // tiles of a warp on their way or in use
+constexpr int kTileBytes = 4096;       // of a tile's keys, and of its values
+constexpr int kMostQueries = 16;       // rows of a product
+constexpr int kTensorCoreWidth = 128;  // largest head
+
+template <int D>
+constexpr int kTileKeys = kTileBytes / (2 * D);
+
+constexpr int kTeamBytes = kTeam * kTeamStages * 2 * kTileBytes;
+
+// A warp's part of the work. Lane 4 g + t holds row g of the queries and, with two halves, row
+// g + 8.
+template <int D, int kHalves>
+class TeamWalk {
+ public:
+  static constexpr int kKeys = kTileKeys<D>;
+
+  // `chunk`: which 16 of the group's query heads.
+  __device__ __forceinline__
+  TeamWalk(const Params<Bf16>& p, const Stretch& s, const Bf16* row, int chunk, uint32_t shared)
+      : p_(p),
+        shared_(shared + threadIdx.x / 32 * (kTeamStages * 2 * kTileBytes)),
+        keys_(p.keys + HeadAt(p, s)),
+        values_(p.values + HeadAt(p, s)),
+        own_key_(row + static_cast<int64_t>(p.heads + s.kv) * p.head_dim),
+        own_value_(own_key_ + static_cast<int64_t>(p.kv_heads) * p.head_dim),
+        newest_(s.seen - 1) {
+    LoadQueries(row + static_cast<int64_t>(s.kv * p.group + chunk * kMostQueries) * p.head_dim,
+                min(p.group - chunk * kMostQueries, kMostQueries));
+    Clear(sums_);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      max_[half] = -INFINITY;
+      total_[half] = 0.0F;
+    }
+  }
+
+  // The keys `first`, `first` + step ... below `end`, a tile at each.
+  __device__ __forceinline__ void Walk(int first, int step, int end) {
+#pragma unroll
+    for (int stage = 0; stage < kTeamStages; ++stage) {
+      LoadTile(stage, first + stage * step, end);
+    }
+    int stage = 0;
+    for (int at = first; at < end; at += step) {
+      // All but the newest copies are there; every lane says so of its own before any lane reads.
+      asm volatile("cp.async.wait_group %0;\n" ::"n"(kTeamStages - 1) : "memory");
+      __syncwarp();
+      Step(stage, end - at);
+      // Nobody reads the tile any more.
+      __syncwarp();
+      LoadTile(stage, at + kTeamStages * step, end);
+      stage = (stage + 1) % kTeamStages;
+    }
+    WaitForCopies();
+  }
+
+  // What the warp found, for the block. Called after all warps have left the tiles, over which
+  // `found` lies.
+  __device__ __forceinline__ void Leave(Found<kTeam, kMostQueries, D>& found) const {
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int row = half * 8 + lane / 4;
+      float total = total_[half];
+      total += __shfl_xor_sync(0xFFFFFFFF, total, 1);
+      total += __shfl_xor_sync(0xFFFFFFFF, total, 2);
+      if (lane % 4 == 0) {
+        found.maxima[warp][row] = max_[half];
+        found.totals[warp][row] = total;
+      }
+#pragma unroll
+      for (int dt = 0; dt < D / 8; ++dt) {
+        float* const to = &found.sums[warp][row][dt * 8 + lane % 4 * 2];
+        to[0] = sums_[0][dt][2 * half];
+        to[1] = sums_[0][dt][2 * half + 1];
+      }
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int64_t HeadAt(const Params<Bf16>& p, const Stretch& s) {
+    return (s.b * p.kv_heads + s.kv) * p.capacity * p.head_dim;
+  }
+  __device__ __forceinline__ uint32_t TileAt(int stage, int which) const {
+    return shared_ + (stage * 2 + which) * kTileBytes;
+  }
+
+  // As the left operand of products: rows behind `rows` and columns behind the head are zeros.
+  __device__ __forceinline__ void LoadQueries(const Bf16* from, int rows) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int kt = 0; kt < D / 16; ++kt) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + i % 2 * 8;
+        const int d = kt * 16 + i / 2 * 8 + lane % 4 * 2;
+        queries_[0][kt][i] = row < rows && d < p_.head_dim
+                                 ? *reinterpret_cast<const uint32_t*>(
+                                       from + static_cast<int64_t>(row) * p_.head_dim + d)
+                                 : 0U;
+      }
+    }
+  }
+
+  // Keys and values from `at` on; zeros behind `end`. Always one group of copies.
+  __device__ __forceinline__ void LoadTile(int stage, int at, int end) const {
+    constexpr int kChunks = D / 8;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int pass = 0; pass < kTileBytes / 16 / 32; ++pass) {
+      const int index = pass * 32 + lane;
+      const int row = index / kChunks;
+      const int chunk = index % kChunks;
+      const int key = at + row;
+      const bool there = key < end && chunk * 8 < p_.head_dim;
+      // The token itself is not in the cache yet. Copies of no bytes write zeros, but their address
+      // must be one that can be read.
+      const bool own = key == newest_;
+      const int64_t from = there ? static_cast<int64_t>(key) * p_.head_dim + chunk * 8 : 0;
+      Copy(Tile<D>::At(TileAt(stage, 0), row, chunk),
+           there && own ? own_key_ + chunk * 8 : keys_ + from, there);
+      Copy(Tile<D>::At(TileAt(stage, 1), row, chunk),
+           there && own ? own_value_ + chunk * 8 : values_ + from, there);
+    }
+    CommitCopies();
+  }
+  static __device__ __forceinline__ void Copy(uint32_t to, const Bf16* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+  }
+
+  // The first `count` keys of a tile.
+  __device__ __forceinline__ void Step(int stage, int count) {
+    float s[1][kKeys / 8][4];
+    Clear(s);
+    MultiplyByRows<D>(queries_, TileAt(stage, 0), s);
+    const int column0 = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      float max = max_[half];
+      const float old_max = max;
+#pragma unroll
+      for (int nt = 0; nt < kKeys / 8; ++nt) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& score = s[0][nt][2 * half + e];
+          score = column0 + nt * 8 + e < count ? score * p_.scale_log2 : -INFINITY;
+          max = fmaxf(max, score);
+        }
+      }
+      // The four lanes of a row must agree on the maximum; their totals stay apart until Leave.
+      max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFF, max, 1));
+      max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFF, max, 2));
+      max_[half] = max;
+      // Where nothing has been seen, -inf - -inf would be NaN.
+      const float shift = max == -INFINITY ? 0.0F : max;
+      const float correction = Exp2(old_max - shift);
+      total_[half] *= correction;
+#pragma unroll
+      for (int nt = 0; nt < kKeys / 8; ++nt) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& weight = s[0][nt][2 * half + e];
+          weight = Exp2(weight - shift);
+          total_[half] += weight;
+        }
+      }
+#pragma unroll
+      for (int dt = 0; dt < D / 8; ++dt) {
+        sums_[0][dt][2 * half] *= correction;
+        sums_[0][dt][2 * half + 1] *= correction;
+      }
+    }
+    // Without the second half its scores are products with zeros: they weigh nothing as they are.
+    AddProduct<D>(s, TileAt(stage, 1), sums_);
+  }
+
+  const Params<Bf16>& p_;
+  const uint32_t shared_;
+  const Bf16* const keys_;
+  const Bf16* const values_;
+  const Bf16* const own_key_;
+  const Bf16* const own_value_;
+  const int newest_;  // position of the token itself
+  uint32_t queries_[1][D / 16][4];
+  float sums_[1][D / 8][4];
+  float max_[kHalves];  // of scores times log2 e
+  float total_[kHalves];
+};
+
+template <int D, int kHalves>
+__global__ void __launch_bounds__(kTeam * 32, 3)
+    TeamKernel(const __grid_constant__ Params<Bf16> p) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ bool last;
+  const Stretch s = StretchOf(p, kTeam * kTileKeys<D>);
+  if (s.begin >= s.seen) {
+    return;
+  }
+  const Bf16* row = p.qkv + s.b * (p.heads + 2 * p.kv_heads) * p.head_dim;
+  TeamWalk<D, kHalves> walk(p, s, row, static_cast<int>(blockIdx.z), SharedAddress(memory));
+  walk.Walk(s.begin + static_cast<int>(threadIdx.x) / 32 * kTileKeys<D>, s.step, s.end);
+  if (s.end == s.seen) {
+    KeepToken(p, row, s.kv, ((s.b * p.kv_heads + s.kv) * p.capacity + s.seen - 1) * p.head_dim);
+  }
+  auto& found = *reinterpret_cast<Found<kTeam, kMostQueries, D>*>(memory);
+  static_assert(sizeof(found) <= kTeamBytes, "what the warps found lies over their tiles");
+  __syncthreads();
+  walk.Leave(found);
+  __syncthreads();
+  JoinBlock(p, s, found, last);
+}
+
+template <int D, int kHalves>
+absl::Status LaunchTeam(const Exec& exec, const Params<Bf16>& p, int64_t batch, int64_t splits) {
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+      TeamKernel<D, kHalves>, cudaFuncAttributeMaxDynamicSharedMemorySize, kTeamBytes));
+  const dim3 grid(static_cast<unsigned>(batch * p.kv_heads), static_cast<unsigned>(splits),
+                  static_cast<unsigned>(p.chunks));
+  TeamKernel<D, kHalves><<<grid, kTeam * 32, kTeamBytes, StreamOf(exec)>>>(p);
+  return HEARTH_CUDA_LAUNCHED("cached_attention");
+}
+
+inline bool TensorCoresTake(const Params<Bf16>& p) {
+  return p.vectors && p.head_dim <= kTensorCoreWidth;
+}
+
+// For what they take; chunks of p are its own.
+inline absl::Status RunTensorCores(const Exec& exec,
+                                   Params<Bf16> p,
+                                   int64_t batch,
+                                   int64_t splits) {
+  p.chunks = static_cast<int>(CeilDiv(p.group, kMostQueries));
+  const bool halves = p.group > kMostQueries / 2;
+  if (p.head_dim <= 64) {
+    return halves ? LaunchTeam<64, 2>(exec, p, batch, splits)
+                  : LaunchTeam<64, 1>(exec, p, batch, splits);
+  }
+  return halves ? LaunchTeam<128, 2>(exec, p, batch, splits)
+                : LaunchTeam<128, 1>(exec, p, batch, splits);
+}
+
+}  // namespace hearth::kernels::cuda::cached
