@@ -62,7 +62,8 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
     layers_.push_back(parameter.roles.head ? -1 : parameter.layer);
     // A model that only runs forward has no columns.
     context.weights.push_back({parameters.weight(weights_[k]), rows + row_offsets[k],
-                               columns == nullptr ? nullptr : columns + column_offsets[k]});
+                               columns == nullptr ? nullptr : columns + column_offsets[k],
+                               &precision_.RecipeOf(parameter.slot)});
     kernels::QuantizeTensor& measured = measured_.emplace_back();
     measured.x = parameters.weight(weights_[k]);
     measured.quant.amax = amax(2 * size() + static_cast<int64_t>(k));

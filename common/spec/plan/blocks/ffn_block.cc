@@ -37,7 +37,7 @@ bool BackwardMakesColumns(const BlockScope& b) {
 // Where the activation's backward writes quantised columns, it makes those of its output again in
 // the same pass, and so comes between down's dgrad and wgrad.
 bool DownGradientWaits(const BlockScope& b) {
-  return b.narrow && b.options.precision.recipe->wgrad.a.scale_known_before() &&
+  return b.narrow && b.options.precision.RecipeOf(Slot::kFfnDown).wgrad.a.scale_known_before() &&
          b.shape.activation == Activation::kSwiglu;
 }
 
