@@ -153,10 +153,14 @@ class Compare {
 
   absl::Status Run();
   const Comparison& comparison() const { return comparison_; }
+  // Only some of the runs, so nothing to compare.
+  bool in_part() const { return !options_.part.empty(); }
   bool stopped() const { return stopped_; }
 
  private:
   absl::Status Prepare();
+  absl::Status SelectRuns();
+  bool TimeIsOver() const;
   // An earlier comparison of the same job is continued. kAlreadyExists: the files are of another
   // job.
   absl::Status RunRecipe(ComparedRun& run);
@@ -181,6 +185,7 @@ class Compare {
   std::string out_;
   std::string program_;
   Comparison comparison_;
+  const absl::Duration began_ = Clock::Real().Monotonic();
   bool stopped_ = false;
 };
 
@@ -213,9 +218,10 @@ absl::Status Compare::Prepare() {
   comparison_.steps = steps;
   comparison_.window = options_.window > 0 ? options_.window : FinalLossWindow(steps);
   comparison_.seeds = options_.seeds;
-  HEARTH_ASSIGN_OR_RETURN(comparison_.runs,
-                          PlanRuns(job_, options_.recipes, options_.vary, options_.seeds));
+  HEARTH_ASSIGN_OR_RETURN(comparison_.runs, PlanRuns(job_, options_.recipes, options_.vary,
+                                                     options_.each, options_.seeds));
   out_ = options_.out.empty() ? absl::StrCat("runs/", comparison_.job, "-compare") : options_.out;
+  HEARTH_RETURN_IF_ERROR(SelectRuns());
   program_ = options_.program;
   if (program_.empty()) {
     char path[4096];
@@ -228,24 +234,60 @@ absl::Status Compare::Prepare() {
   return env_.CreateDirs(out_);
 }
 
+// What --part and --report leave.
+absl::Status Compare::SelectRuns() {
+  std::vector<ComparedRun>& runs = comparison_.runs;
+  if (!options_.part.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const auto part, ParsePart(options_.part));
+    // What the first run would find out must be the same for all parts.
+    if (job_.batch().micro_batch_size() <= 0 || !job_.batch().has_global_batch_tokens()) {
+      return absl::InvalidArgumentError(
+          "--part: the job must set batch.micro_batch_size and batch.global_batch_tokens");
+    }
+    std::vector<ComparedRun> own;
+    for (size_t i = part.first; i < runs.size(); i += part.second) {
+      own.push_back(std::move(runs[i]));
+    }
+    runs = std::move(own);
+  }
+  if (options_.report) {
+    runs.erase(std::remove_if(runs.begin(), runs.end(),
+                              [this](ComparedRun& run) {
+                                Judge(absl::StrCat(out_, "/", FolderOf(run)), ProcessEnd{}, run);
+                                return !run.ok();
+                              }),
+               runs.end());
+    if (runs.empty()) {
+      return absl::NotFoundError(absl::StrCat("--report: no run in ", out_, " has ended"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool Compare::TimeIsOver() const {
+  return options_.minutes > 0 &&
+         Clock::Real().Monotonic() - began_ >= absl::Minutes(options_.minutes);
+}
+
 absl::Status Compare::Run() {
   HEARTH_RETURN_IF_ERROR(Prepare());
   InstallHandlers();
   for (size_t i = 0; i < comparison_.runs.size(); ++i) {
     ComparedRun& run = comparison_.runs[i];
-    if (g_stop) {
-      run.problem = "stopped before";
+    if (g_stop || TimeIsOver()) {
+      run.problem = g_stop ? "stopped before" : "the time was over; the same command goes on";
       continue;
     }
     const std::optional<size_t> reference = ReferenceOf(comparison_, i);
-    const ComparedRun& base = comparison_.runs[reference.value_or(0)];
+    // The reference of a part's run may be another part's.
+    const ComparedRun& base = comparison_.runs[in_part() ? i : reference.value_or(0)];
     if (&base != &run && !base.ok()) {
       run.problem =
           absl::StrCat("there is nothing to compare with: ", base.name(), " did not end well");
       continue;
     }
     HEARTH_RETURN_IF_ERROR(RunRecipe(run));
-    if (i == 0) {
+    if (i == 0 && !in_part()) {
       FixBatch(run);
     } else if (run.ok() && run.tokens != base.tokens) {
       run.state = "failed";
@@ -254,6 +296,9 @@ absl::Status Compare::Run() {
     }
   }
   stopped_ = g_stop;
+  if (in_part()) {
+    return absl::OkStatus();  // --report shows all parts
+  }
   Relate(comparison_);
   return Write();
 }
@@ -414,12 +459,18 @@ int CompareCommand(const CompareOptions& options) {
     Fail(absl::InvalidArgumentError("--recipes: want two or more, each once"));
     return 2;
   }
+  if (options.report && !options.part.empty()) {
+    Fail(absl::InvalidArgumentError("--report: compares all parts; leave --part out"));
+    return 2;
+  }
   Compare compare(options);
   if (const absl::Status status = compare.Run(); !status.ok()) {
     return Fail(status);
   }
   const Comparison& comparison = compare.comparison();
-  std::fputs((options.json ? CompareJson(comparison) : CompareTable(comparison)).c_str(), stdout);
+  if (!compare.in_part()) {
+    std::fputs((options.json ? CompareJson(comparison) : CompareTable(comparison)).c_str(), stdout);
+  }
   if (compare.stopped()) {
     return ExitCodeOf(v1::EXIT_REASON_STOPPED).code;
   }

@@ -305,6 +305,34 @@ TEST_F(CompareCommandTest, WithoutAReference_NothingElseRuns) {
   EXPECT_THAT(File("calls"), Not(HasSubstr("bf16 ")));
 }
 
+// Several processes share one study: each has runs of its own, and what has ended is compared.
+TEST_F(CompareCommandTest, Parts_RunTheirsAndTheReportHasAll) {
+  options_.job.overrides = {"batch.micro_batch_size=8"};
+  options_.report = true;
+  EXPECT_EQ(Compare({"bf16", "fp8_current"}), 1) << "nothing has run";
+  options_.report = false;
+  for (const char* part : {"2/2", "1/2"}) {
+    options_.part = part;
+    EXPECT_EQ(Compare({"bf16", "fp8_current"}), 0);
+    EXPECT_TRUE(json_.is_null()) << "a part has no table";
+  }
+  const std::string calls = File("calls");
+  EXPECT_EQ(Count(calls, "\n"), 2U) << calls;
+  options_.part.clear();
+  options_.report = true;
+  EXPECT_EQ(Compare({"bf16", "mxfp8", "fp8_current"}), 0);
+  EXPECT_EQ(File("calls"), calls);
+  ASSERT_EQ(json_["runs"].size(), 2U) << "what has not run is left out";
+  EXPECT_NEAR(json_["runs"][1]["training_gap_percent"].get<double>(), 1.0, 1e-9);
+}
+
+TEST_F(CompareCommandTest, PartOfAJobWhoseBatchIsOpen_IsRefused) {
+  options_.part = "1/2";
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Compare({"bf16", "fp8_current"}), 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("batch.micro_batch_size"));
+}
+
 TEST_F(CompareCommandTest, CalledAgain_TakesWhatIsDoneAndRefusesAnotherJob) {
   ASSERT_EQ(Compare({"bf16", "fp8_current"}), 0);
   const nlohmann::json first = json_;
