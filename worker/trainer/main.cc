@@ -270,8 +270,8 @@ void AddCompare(CLI::App& parent, int& result) {
          "as precision.techniques.bf16_operands=forward.x,dgrad.dy: each recipe as it is, and "
          "with each value alone; again for more fields")
       ->allow_extra_args(false);
-  app.add_option("--part", compare.part,
-                 "I/N: run only every N-th from the I-th on, for several GPUs with one --out");
+  app.add_flag("--share", compare.share,
+               "one of several that fill the same --out, each on a GPU of its own: no table");
   app.add_option("--minutes", compare.minutes,
                  "start no run after this many minutes; the same command goes on")
       ->check(CLI::PositiveNumber);

@@ -15,7 +15,7 @@ struct LinearKind {
 
 // nullptr when there is none of that name.
 const LinearKind* FindLinearKind(std::string_view name);
-// In the order of forward.
+// The names of all, in the order of forward.
 std::vector<std::string_view> LinearKindNames();
 
 }  // namespace hearth::spec

@@ -19,12 +19,12 @@ struct OperandRole {
 const std::vector<OperandRole>& AllOperandRoles();
 // nullptr when there is none of that name.
 const OperandRole* FindOperandRole(std::string_view name);
-// In the order of the table.
+// The names of all, in the order of the table.
 std::vector<std::string_view> OperandRoleNames();
 
-// forward, dgrad, wgrad.
+// The names of all: forward, dgrad and wgrad.
 std::vector<std::string_view> ProductNames();
-// "forward" of "forward.x".
+// The product of the operand: "forward" for "forward.x".
 std::string_view ProductOf(const OperandRole& role);
 
 }  // namespace hearth::spec

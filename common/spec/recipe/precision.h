@@ -48,8 +48,8 @@ struct PrecisionPlan {
   // from earlier steps; weights and operands are quantised right before each product.
   const Recipe* fallback = nullptr;
   std::vector<bool> layers;  // by layer: quantised; the others stay in BF16
-  // Weights that have forms as the recipe's, but in BF16 (precision.high_precision_linears), and the
-  // recipe of their products, which is null where there are none.
+  // Weights that have forms like the others, but in BF16 (precision.high_precision_linears), and
+  // the recipe of their products; null where there are none.
   std::vector<Slot> plain_slots;
   const Recipe* plain_recipe = nullptr;
   bool head = false;  // precision.lm_head
@@ -80,7 +80,7 @@ struct PrecisionPlan {
            layers[static_cast<size_t>(layer)];
   }
   bool QuantisesAnyLayer() const;
-  // Of the products of a weight that the plan quantises.
+  // The recipe of the products of a weight that the plan quantises.
   const Recipe& RecipeOf(Slot slot) const;
   // Bytes of an operand's form [lines, extent], whichever weight's it is.
   int64_t LargestForm(Gemm Recipe::*product,
@@ -131,8 +131,8 @@ std::vector<int> QuantisedParameters(const std::vector<Parameter>& table,
                                      const PrecisionPlan& precision);
 
 // Bytes of the form of a tensor [lines, extent] whose products sum over the extent: its values, and
-// for block scales also those (common/formats/block_layout.h), from FormScaleOffset() on. Of an
-// operand that is not quantised it is a copy in the operand's format, on every device.
+// for block scales also those (common/formats/block_layout.h), from FormScaleOffset() on. The
+// form of an operand that is not quantised is a copy in the operand's format, on every device.
 int64_t FormBytes(const Operand& operand, int64_t lines, int64_t extent);
 int64_t FormScaleOffset(const Operand& operand, int64_t lines, int64_t extent);
 

@@ -133,7 +133,7 @@ struct CompareOptions {
   std::string device;                // cpu | cuda:N; empty = the job's
   std::string out;                   // empty = runs/NAME-compare
   std::string program;               // that has `run`; empty = this one
-  std::string part;                  // I/N: every N-th run from the I-th on; empty = all
+  bool share = false;                // leave runs to other processes that have them under way
   int64_t minutes = 0;               // after which no run starts; 0 = no limit
   bool report = false;               // of what has ended, without a run
   int threads = 0;                   // 0 = all cores

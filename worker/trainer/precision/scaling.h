@@ -24,7 +24,7 @@ struct QuantisedWeight {
   kernels::TensorView weight;
   void* rows = nullptr;
   void* columns = nullptr;
-  // Of its products; lives for ever.
+  // The recipe of its products; lives for ever.
   const spec::Recipe* recipe = nullptr;
 };
 

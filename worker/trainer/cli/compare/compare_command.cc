@@ -1,5 +1,7 @@
 // `compare`: one job in each recipe, setting and seed, one run after another, each in a process of
 // its own, so that memory and CUDA's state are the run's alone.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/fd.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/config/config.h"
@@ -147,14 +150,26 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
   return end;
 }
 
+// No other process may run in the folder as long as the result is open. Invalid: one does.
+absl::StatusOr<Fd> LockRun(const std::string& folder) {
+  const std::string path = folder + "/lock";
+  Fd fd(open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  if (!fd.valid()) {
+    return absl::InternalError(absl::StrCat(path, ": ", ErrnoText(errno)));
+  }
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
+    return fd;
+  }
+  return errno == EWOULDBLOCK ? absl::StatusOr<Fd>(Fd())
+                              : absl::InternalError(absl::StrCat(path, ": ", ErrnoText(errno)));
+}
+
 class Compare {
  public:
   explicit Compare(const CompareOptions& options) : options_(options) {}
 
   absl::Status Run();
   const Comparison& comparison() const { return comparison_; }
-  // Only some of the runs, so nothing to compare.
-  bool in_part() const { return !options_.part.empty(); }
   bool stopped() const { return stopped_; }
 
  private:
@@ -234,34 +249,27 @@ absl::Status Compare::Prepare() {
   return env_.CreateDirs(out_);
 }
 
-// What --part and --report leave.
+// What --share needs, and what --report leaves.
 absl::Status Compare::SelectRuns() {
+  // What the first run would find out must be the same for all processes.
+  if (options_.share &&
+      (job_.batch().micro_batch_size() <= 0 || !job_.batch().has_global_batch_tokens())) {
+    return absl::InvalidArgumentError(
+        "--share: the job must set batch.micro_batch_size and batch.global_batch_tokens");
+  }
+  if (!options_.report) {
+    return absl::OkStatus();
+  }
   std::vector<ComparedRun>& runs = comparison_.runs;
-  if (!options_.part.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(const auto part, ParsePart(options_.part));
-    // What the first run would find out must be the same for all parts.
-    if (job_.batch().micro_batch_size() <= 0 || !job_.batch().has_global_batch_tokens()) {
-      return absl::InvalidArgumentError(
-          "--part: the job must set batch.micro_batch_size and batch.global_batch_tokens");
-    }
-    std::vector<ComparedRun> own;
-    for (size_t i = part.first; i < runs.size(); i += part.second) {
-      own.push_back(std::move(runs[i]));
-    }
-    runs = std::move(own);
-  }
-  if (options_.report) {
-    runs.erase(std::remove_if(runs.begin(), runs.end(),
-                              [this](ComparedRun& run) {
-                                Judge(absl::StrCat(out_, "/", FolderOf(run)), ProcessEnd{}, run);
-                                return !run.ok();
-                              }),
-               runs.end());
-    if (runs.empty()) {
-      return absl::NotFoundError(absl::StrCat("--report: no run in ", out_, " has ended"));
-    }
-  }
-  return absl::OkStatus();
+  runs.erase(std::remove_if(runs.begin(), runs.end(),
+                            [this](ComparedRun& run) {
+                              Judge(absl::StrCat(out_, "/", FolderOf(run)), ProcessEnd{}, run);
+                              return !run.ok();
+                            }),
+             runs.end());
+  return runs.empty()
+             ? absl::NotFoundError(absl::StrCat("--report: no run in ", out_, " has ended"))
+             : absl::OkStatus();
 }
 
 bool Compare::TimeIsOver() const {
@@ -279,15 +287,15 @@ absl::Status Compare::Run() {
       continue;
     }
     const std::optional<size_t> reference = ReferenceOf(comparison_, i);
-    // The reference of a part's run may be another part's.
-    const ComparedRun& base = comparison_.runs[in_part() ? i : reference.value_or(0)];
+    // The reference may be another process's.
+    const ComparedRun& base = comparison_.runs[options_.share ? i : reference.value_or(0)];
     if (&base != &run && !base.ok()) {
       run.problem =
           absl::StrCat("there is nothing to compare with: ", base.name(), " did not end well");
       continue;
     }
     HEARTH_RETURN_IF_ERROR(RunRecipe(run));
-    if (i == 0 && !in_part()) {
+    if (i == 0 && !options_.share) {
       FixBatch(run);
     } else if (run.ok() && run.tokens != base.tokens) {
       run.state = "failed";
@@ -296,8 +304,8 @@ absl::Status Compare::Run() {
     }
   }
   stopped_ = g_stop;
-  if (in_part()) {
-    return absl::OkStatus();  // --report shows all parts
+  if (options_.share) {
+    return absl::OkStatus();  // others may still run: --report compares
   }
   Relate(comparison_);
   return Write();
@@ -343,6 +351,15 @@ absl::Status Compare::RunRecipe(ComparedRun& run) {
   const std::string job_file = folder + "/job.yaml";
   const std::string yaml = config::ToYaml(job);
   HEARTH_RETURN_IF_ERROR(env_.CreateDirs(folder));
+  HEARTH_ASSIGN_OR_RETURN(const Fd lock, LockRun(folder));
+  if (!lock.valid()) {
+    if (options_.share) {
+      run.problem = "another process runs it";
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("another process runs ", folder, "; wait for it, or give --share to both"));
+  }
   if (env_.Exists(job_file)) {
     HEARTH_ASSIGN_OR_RETURN(const std::string before, env_.ReadFile(job_file));
     if (before != yaml) {
@@ -459,8 +476,9 @@ int CompareCommand(const CompareOptions& options) {
     Fail(absl::InvalidArgumentError("--recipes: want two or more, each once"));
     return 2;
   }
-  if (options.report && !options.part.empty()) {
-    Fail(absl::InvalidArgumentError("--report: compares all parts; leave --part out"));
+  if (options.report && options.share) {
+    Fail(absl::InvalidArgumentError(
+        "--report: starts no run, so it shares none; leave --share out"));
     return 2;
   }
   Compare compare(options);
@@ -468,7 +486,7 @@ int CompareCommand(const CompareOptions& options) {
     return Fail(status);
   }
   const Comparison& comparison = compare.comparison();
-  if (!compare.in_part()) {
+  if (!options.share) {
     std::fputs((options.json ? CompareJson(comparison) : CompareTable(comparison)).c_str(), stdout);
   }
   if (compare.stopped()) {

@@ -1,13 +1,11 @@
 #include "worker/trainer/cli/compare/compare_plan.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
@@ -163,18 +161,6 @@ std::string FolderOf(const ComparedRun& run) {
     absl::StrAppend(&folder, "-seed", *run.seed);
   }
   return folder;
-}
-
-absl::StatusOr<std::pair<size_t, size_t>> ParsePart(const std::string& text) {
-  const std::vector<std::string> numbers = absl::StrSplit(text, '/');
-  uint32_t part = 0;
-  uint32_t parts = 0;
-  if (numbers.size() != 2 || !absl::SimpleAtoi(numbers[0], &part) ||
-      !absl::SimpleAtoi(numbers[1], &parts) || part < 1 || part > parts) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--part ", text, ": want I/N with I from 1 to N, as 2/4"));
-  }
-  return std::pair<size_t, size_t>(part - 1, parts);
 }
 
 absl::StatusOr<std::vector<ComparedRun>> PlanRuns(const v1::JobSpec& job,

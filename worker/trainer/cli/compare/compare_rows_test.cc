@@ -174,14 +174,6 @@ TEST(PlanRuns, Each_GoesWithEverySettingOfVary) {
   EXPECT_EQ(ReferenceOf(comparison, 5), 2U);
 }
 
-TEST(ParsePart, TakesIOfN) {
-  EXPECT_EQ(*ParsePart("1/1"), std::make_pair(size_t{0}, size_t{1}));
-  EXPECT_EQ(*ParsePart("4/4"), std::make_pair(size_t{3}, size_t{4}));
-  for (const char* wrong : {"", "1", "0/4", "5/4", "a/4", "1/4/2", "-1/4"}) {
-    EXPECT_FALSE(ParsePart(wrong).ok()) << wrong;
-  }
-}
-
 TEST(PlanRuns, WhatIsNoField_IsRefusedWithTheWayOut) {
   const auto message = [](const std::string& vary) {
     return std::string(PlanRuns(Job(), {"bf16", "fp8"}, {vary}, {}, 0).status().message());

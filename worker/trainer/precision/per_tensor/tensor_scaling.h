@@ -51,7 +51,7 @@ class TensorScaling : public Scaling {
 // x or dy.
 class TensorOperand : public StoredForm {
  public:
-  // `scaling` outlives this. Of weight `k`.
+  // An operand of weight `k`. `scaling` outlives this.
   TensorOperand(const TensorScaling& scaling, Role role, int k, const OperandBuffers& buffers);
 
  protected:
