@@ -201,6 +201,49 @@ TEST(RecipesTest, Techniques_CanBeSwitchedOffOneByOne) {
   EXPECT_EQ(RecipeFor(precision), nullptr);
 }
 
+TEST(RecipesTest, OperandLists_ChangeWhatTheyName) {
+  v1::PrecisionSpec precision;
+  precision.set_recipe("nvfp4");
+  v1::BlockTechniques& techniques = *precision.mutable_techniques();
+  techniques.add_bf16_operands("wgrad.x");
+  const Recipe* kept = RecipeFor(precision);
+  EXPECT_EQ(kept, RecipeFor(precision)) << "made once";
+  EXPECT_FALSE(kept->wgrad.a.quantised());
+  EXPECT_EQ(kept->wgrad.b.hadamard, 0) << "it would not cancel";
+  EXPECT_EQ(kept->fprop.a, FindRecipe("nvfp4")->fprop.a);
+  EXPECT_TRUE(kept->mixes());
+  techniques.Clear();
+  techniques.add_mxfp8_operands("wgrad.dy");
+  kept = RecipeFor(precision);
+  EXPECT_EQ(kept->wgrad.b.layout, BlockLayout::kMxfp8);
+  EXPECT_EQ(kept->wgrad.b.hadamard, 16) << "it cancels against that of x";
+  EXPECT_FALSE(kept->mixes());
+  techniques.Clear();
+  techniques.add_rotated_products("forward");
+  kept = RecipeFor(precision);
+  EXPECT_EQ(kept->fprop.a.hadamard, 16);
+  EXPECT_EQ(kept->fprop.b.hadamard, 16);
+  EXPECT_FALSE(kept->fprop.b.square);
+  EXPECT_TRUE(kept->dgrad.b.square);
+  techniques.Clear();
+  techniques.add_four_over_six_operands("forward.w");
+  techniques.add_nearest_operands("dgrad.dy");
+  kept = RecipeFor(precision);
+  EXPECT_EQ(kept->fprop.b.rounding, Rounding::kFourOverSix);
+  EXPECT_EQ(kept->dgrad.a.rounding, Rounding::kNearest);
+  EXPECT_EQ(kept->wgrad.b.rounding, Rounding::kStochastic);
+  techniques.Clear();
+  techniques.set_current_scales(true);
+  EXPECT_FALSE(RecipeFor(precision)->delayed());
+  EXPECT_TRUE(RecipeFor(precision)->fprop.a.tensor_scale());
+  precision.set_recipe("fp8");
+  techniques.Clear();
+  techniques.set_e4m3_gradients(true);
+  EXPECT_EQ(RecipeFor(precision)->dgrad.a.dtype, DType::kE4M3);
+  techniques.add_bf16_operands("dgrad.dy");
+  EXPECT_EQ(RecipeExecution(*RecipeFor(precision), "cuda"), Execution::kEmulated);
+}
+
 TEST(RecipeExecutionTest, Devices_RunWhatTheTableSays) {
   EXPECT_EQ(RecipeExecution(*FindRecipe("fp32"), "cpu"), Execution::kNative);
   EXPECT_EQ(RecipeExecution(*FindRecipe("bf16"), "cpu"), Execution::kEmulated);

@@ -10,6 +10,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/native_error.h"
 #include "kernels/gemm/product_check.h"
+#include "kernels/round/round.h"
 
 namespace hearth::kernels::cuda {
 namespace {
@@ -67,12 +68,18 @@ absl::Status Emulated(const Exec& exec, GemmArgs args, RunProduct run) {
   // alpha.
   const auto widen = [&](BlockLayout layout, TensorView& operand, const uint8_t*& scales,
                          int64_t lines) {
+    if (operand.dtype == DType::kBF16) {
+      return absl::OkStatus();
+    }
+    const TensorView narrow = operand;
+    const uint8_t* const block_scales = scales;
     void* const wide = pieces.Take(AlignUp(DTypeBytes(DType::kBF16, lines * e.k), kAlignment));
-    const BlockDequantizeArgs from = {{layout, operand.dtype, operand.data, scales, nullptr},
-                                      TensorView(wide, DType::kBF16, {lines, e.k})};
-    operand = from.y;
+    operand = TensorView(wide, DType::kBF16, {lines, e.k});
     scales = nullptr;
-    return cuda::BlockDequantize(exec, from);
+    return block_scales == nullptr
+               ? cuda::Widen(exec, {narrow, operand})
+               : cuda::BlockDequantize(
+                     exec, {{layout, narrow.dtype, narrow.data, block_scales, nullptr}, operand});
   };
   HEARTH_RETURN_IF_ERROR(widen(args.block_layout_a, args.a, args.block_scales_a, e.m));
   HEARTH_RETURN_IF_ERROR(widen(args.block_layout_b, args.b, args.block_scales_b, e.n));
@@ -112,6 +119,9 @@ absl::Status InOtherWay(const Exec& exec, const GemmArgs& args) {
 }  // namespace
 
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
+  if (IsMixed(args)) {
+    return GemmPath::kEmulated;
+  }
   const NativeBlocks& native = exec.cuda->gemm().native_blocks();
   if (args.block_scales_a == nullptr) {
     return TakesUnitScales(exec, args) ? GemmPath::kNative : GemmPath::kPlain;

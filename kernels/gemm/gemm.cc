@@ -21,49 +21,86 @@ bool IsNarrow(DType dtype) {
   return EightBits(dtype) || dtype == DType::kE2M1;
 }
 bool IsBlockScaled(const GemmArgs& args) {
-  return args.block_scales_a != nullptr;
+  return args.block_scales_a != nullptr || args.block_scales_b != nullptr;
+}
+
+// An operand and what belongs to it.
+struct Side {
+  const TensorView& values;
+  const float* scale;
+  const uint8_t* block_scales;
+  const BlockLayoutRow& layout;
+
+  bool narrow() const { return IsNarrow(values.dtype); }
+  bool blocks() const { return block_scales != nullptr; }
+  // Block scales where the values are in blocks, and only there.
+  bool FitsBlocks() const {
+    return blocks() ? HoldsValues(layout, values.dtype) : values.dtype != DType::kE2M1;
+  }
+  // Blocks of a layout without a scale of the tensor may have one all the same.
+  bool FitsScale() const {
+    const bool required = narrow() && (!blocks() || layout.tensor_scale);
+    return scale == nullptr ? !required : narrow();
+  }
+};
+Side SideA(const GemmArgs& args) {
+  return {args.a, args.scale_a, args.block_scales_a, RowOf(args.block_layout_a)};
+}
+Side SideB(const GemmArgs& args) {
+  return {args.b, args.scale_b, args.block_scales_b, RowOf(args.block_layout_b)};
 }
 
 // Which dtypes go together.
 absl::Status CheckTypes(const GemmArgs& args) {
-  const DType a = args.a.dtype;
-  const DType b = args.b.dtype;
+  const Side a = SideA(args);
+  const Side b = SideB(args);
   const DType c = args.c.dtype;
-  const bool blocks = IsBlockScaled(args);
-  const BlockLayoutRow& layout_a = RowOf(args.block_layout_a);
-  const BlockLayoutRow& layout_b = RowOf(args.block_layout_b);
-  const bool fp8 =
-      blocks ? HoldsValues(layout_a, a) && HoldsValues(layout_b, b) : EightBits(a) && EightBits(b);
-  if (blocks && !fp8) {
-    return absl::InvalidArgumentError(absl::StrCat(kOp, ": block scales of ", layout_a.name,
+  if (!a.FitsBlocks() || !b.FitsBlocks()) {
+    if (!IsBlockScaled(args)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kOp, ": block scales are those of both operands, and E2M1 comes with them"));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": block scales of ", a.layout.name,
                                                    " with a ", DebugString(args.a), " and of ",
-                                                   layout_b.name, " with b ", DebugString(args.b)));
+                                                   b.layout.name, " with b ", DebugString(args.b)));
   }
-  if (fp8 ? a == DType::kE5M2 && b == DType::kE5M2 : a != b) {
+  const bool narrow = a.narrow() && b.narrow();
+  const bool mixed = IsMixed(args);
+  if (narrow ? args.a.dtype == DType::kE5M2 && args.b.dtype == DType::kE5M2
+             : !mixed && args.a.dtype != args.b.dtype) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": a ", DebugString(args.a), " and b ",
                                                    DebugString(args.b), " do not go together"));
   }
-  const bool summed = c == DType::kF32 && (fp8 || a == DType::kBF16);
-  if (!summed && c != (fp8 ? DType::kBF16 : a)) {
+  const bool summed = c == DType::kF32 && (narrow || mixed || args.a.dtype == DType::kBF16);
+  if (!summed && c != (narrow || mixed ? DType::kBF16 : args.a.dtype)) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": c is ", DebugString(args.c), ", a is ", DebugString(args.a)));
   }
-  if ((args.block_scales_a == nullptr) != (args.block_scales_b == nullptr) ||
-      (!fp8 && (a == DType::kE2M1 || b == DType::kE2M1))) {
+  if (narrow && a.blocks() != b.blocks()) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": block scales are those of both operands, and E2M1 comes with them"));
   }
-  // Blocks of a layout without a scale of the tensor may have one all the same.
-  const auto wrong = [&](const float* scale, const BlockLayoutRow& layout) {
-    return scale == nullptr ? fp8 && (!blocks || layout.tensor_scale) : !fp8;
-  };
-  if (wrong(args.scale_a, layout_a) || wrong(args.scale_b, layout_b)) {
+  if (!a.FitsScale() || !b.FitsScale()) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": scale_a and scale_b come with FP8 operands and only with them"));
   }
   const bool narrow_bias = c == DType::kF32 && args.bias.dtype == DType::kBF16;
   if (!args.bias.empty() && args.bias.dtype != c && !narrow_bias) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": bias is ", DebugString(args.bias)));
+  }
+  return absl::OkStatus();
+}
+
+// What the narrow operand of a product with a bf16 one asks for.
+absl::Status CheckMixedLayout(const GemmArgs& args, const GemmExtents& e) {
+  const bool along_rows = IsNarrow(args.a.dtype) ? !args.transpose_a : args.transpose_b;
+  const bool contiguous = e.lda == args.a.cols() && e.ldb == args.b.cols();
+  if (!along_rows || !contiguous || e.k % (IsBlockScaled(args) ? 32 : 16) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp,
+        ": beside a bf16 operand a narrow one sums along its rows, of 16 elements, or 32 in "
+        "blocks, and both are contiguous: k = ",
+        e.k, ", lda = ", e.lda, ", ldb = ", e.ldb));
   }
   return absl::OkStatus();
 }
@@ -96,7 +133,8 @@ absl::Status CheckAddendAndBatch(const GemmArgs& args) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": addend is ", DebugString(args.addend), ", c ", DebugString(args.c)));
   }
-  const bool plain = !IsNarrow(args.a.dtype) && args.bias.empty() && args.scalars == nullptr &&
+  const bool plain = !IsNarrow(args.a.dtype) && !IsNarrow(args.b.dtype) && args.bias.empty() &&
+                     args.scalars == nullptr &&
                      (args.round_c == DType::kF32 || args.round_c == DType::kF64);
   if (args.batch < 1 || (args.batch > 1 && !plain)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -144,7 +182,9 @@ absl::Status CanImplement(const GemmArgs& args) {
   if (std::max({e.m, e.n, e.k, e.lda, e.ldb, e.ldc}) > std::numeric_limits<int>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": an extent exceeds 2^31 - 1"));
   }
-  if (IsNarrow(args.a.dtype)) {
+  if (IsMixed(args)) {
+    HEARTH_RETURN_IF_ERROR(CheckMixedLayout(args, e));
+  } else if (IsNarrow(args.a.dtype)) {
     HEARTH_RETURN_IF_ERROR(CheckFp8Layout(args, e));
   }
   if (!args.bias.empty()) {
@@ -159,7 +199,8 @@ size_t GemmWorkspaceBytes(const Exec& exec, const GemmArgs& args) {
   if (exec.device == Device::kCuda) {
     return cuda::kGemmWorkspaceBytes + cuda::EmulationBytes(args);
   }
-  return IsNarrow(args.a.dtype) ? DTypeBytes(DType::kF32, (e.m + e.n) * e.k) : 0;
+  const bool wide = args.a.dtype == DType::kF32 || args.a.dtype == DType::kF64;
+  return wide ? 0 : DTypeBytes(DType::kF32, (e.m + e.n) * e.k);
 }
 
 size_t GemmWorkspaceBytes(const GemmArgs& args) {
@@ -169,13 +210,18 @@ size_t GemmWorkspaceBytes(const GemmArgs& args) {
              : std::max(cpu, cuda::kGemmWorkspaceBytes + cuda::EmulationBytes(args));
 }
 
+bool IsMixed(const GemmArgs& args) {
+  return (IsNarrow(args.a.dtype) && args.b.dtype == DType::kBF16) ||
+         (args.a.dtype == DType::kBF16 && IsNarrow(args.b.dtype));
+}
+
 absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   HEARTH_RETURN_IF_ERROR(CanImplement(args));
   return RunOnDevice<cpu::Gemm, cuda::Gemm>(exec, kOp, args);
 }
 
 size_t cuda::EmulationBytes(const GemmArgs& args) {
-  if (!IsBlockScaled(args)) {
+  if (!IsBlockScaled(args) && !IsMixed(args)) {
     return 0;
   }
   const GemmExtents e = ExtentsOf(args);
@@ -183,8 +229,8 @@ size_t cuda::EmulationBytes(const GemmArgs& args) {
 }
 
 bool cuda::SuitsUnitScales(const GemmArgs& args, size_t workspace_bytes) {
-  return args.scale_a != nullptr && !IsBlockScaled(args) && args.scalars == nullptr &&
-         ExtentsOf(args).k % 32 == 0 &&
+  return args.scale_a != nullptr && args.scale_b != nullptr && !IsBlockScaled(args) &&
+         args.scalars == nullptr && ExtentsOf(args).k % 32 == 0 &&
          workspace_bytes >= kScalarBytes + kScalarAlignment + kGemmWorkspaceBytes / 2;
 }
 
@@ -200,7 +246,7 @@ GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
   }
 #endif
   static_cast<void>(exec);
-  return IsBlockScaled(args) ? GemmPath::kEmulated : GemmPath::kPlain;
+  return IsBlockScaled(args) || IsMixed(args) ? GemmPath::kEmulated : GemmPath::kPlain;
 }
 
 const char* GemmPathName(GemmPath path) {

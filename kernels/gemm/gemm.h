@@ -39,6 +39,10 @@ namespace hearth::kernels {
 //             operands without bias and rounding
 //   scalars : CUDA, optional: two floats on the tensors' device that stand for alpha and beta when
 //             the product runs; `beta` still says whether c is read
+// One narrow operand, FP8 with its scale or block-scaled, with one in bf16, also on the CPU: the
+// narrow one as above, the bf16 one transposed or not, without a scale; all contiguous. Always
+// emulated: the narrow operand is widened, and the product is one of bf16 as above, with the scale
+// in its alpha. On the CPU bf16 operands are widened too; then both may be bf16.
 // The three products of a linear layer with weight w [N, K] (Hugging Face layout):
 //   y = x wT      : a = x,  b = w,  transpose_b
 //   dx = dy w     : a = dy, b = w
@@ -90,17 +94,20 @@ GemmExtents ExtentsOf(const GemmArgs& args);
 // (cublaslt.h), which a plan file keeps from run to run.
 HEARTH_DECLARE_OP(Gemm, GemmArgs);
 // CUDA: exec.workspace is used as far as it goes; with less than this, fewer algorithms are tried.
-// CPU: required with FP8 and block-scaled operands, which are widened into it. CUDA: of
-// block-scaled operands' bytes (m + n) k 2 + 512 are required while they are emulated.
+// CPU: required with FP8, block-scaled and bf16 operands, which are widened into it. CUDA: of
+// block-scaled operands' bytes, and where one is bf16 and the other narrow, (m + n) k 2 + 512 are
+// required while they are emulated.
 size_t GemmWorkspaceBytes(const Exec& exec, const GemmArgs& args);
 // For either device: 0 with f32 and f64 operands.
 size_t GemmWorkspaceBytes(const GemmArgs& args);
+// One operand is narrow and the other bf16.
+bool IsMixed(const GemmArgs& args);
 
 // How a product is computed.
 enum class GemmPath : uint8_t {
   kPlain,     // as its operands are
   kNative,    // block-scaled operands by block-scaled matrix units
-  kEmulated,  // block-scaled operands widened first
+  kEmulated,  // narrow operands widened first
 };
 GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args);
 // "plain", "native", "emulated"
@@ -122,8 +129,8 @@ namespace cuda {
 // What a product likes to have as workspace.
 inline constexpr size_t kGemmWorkspaceBytes = formats::kProductScratchBytes;
 
-// What block-scaled operands need of it beyond that: both as bf16, and the product's scalars. 0 for
-// others.
+// What block-scaled and mixed operands need of it beyond that: both as bf16, and the product's
+// scalars. 0 for others.
 size_t EmulationBytes(const GemmArgs& args);
 
 // Parts of the rows that are summed first: fixed by the shape alone.

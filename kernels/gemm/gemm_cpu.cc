@@ -62,12 +62,13 @@ void MultiplyOne(const Exec& exec, const GemmArgs& args, const GemmExtents& e, i
            args.b.as<T>() + i * args.stride_b, e);
 }
 
-// FP8 matrix [rows, cols] with rows of `ld` elements to contiguous floats.
+// FP8 or BF16 matrix [rows, cols] with rows of `ld` elements to contiguous floats.
 void WidenRows(const Exec& exec, const TensorView& x, int64_t ld, float* out) {
   const int64_t cols = x.cols();
+  const int64_t row_bytes = DTypeBytes(x.dtype, ld);
   ParallelFor(exec, x.rows(), RowGrain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      DecodeSpan(x.as<uint8_t>() + row * ld, cols, x.dtype, out + row * cols);
+      DecodeSpan(x.as<uint8_t>() + row * row_bytes, cols, x.dtype, out + row * cols);
     }
   });
 }
@@ -76,39 +77,38 @@ double ScaleOf(const float* scale) {
   return scale != nullptr ? double{*scale} : 1.0;
 }
 
-// The product of operands that `widen` has written to the workspace as contiguous floats, a and
-// then b; the scales of their tensors are left to the product.
-template <typename Widen>
-absl::Status MultiplyWidened(const Exec& exec, const GemmArgs& args, const Widen& widen) {
+// An operand that is stored in a narrow format, as contiguous floats of the same shape.
+absl::Status WidenOperand(const Exec& exec,
+                          const TensorView& x,
+                          int64_t ld,
+                          BlockLayout layout,
+                          const uint8_t* block_scales,
+                          float* out) {
+  if (block_scales != nullptr) {
+    return BlockDequantize(
+        exec, {{layout, x.dtype, x.data, block_scales, nullptr}, View(out, {x.rows(), x.cols()})});
+  }
+  WidenRows(exec, x, ld, out);
+  return absl::OkStatus();
+}
+
+// The product of operands that are widened into the workspace, a and then b; the scales of their
+// tensors are left to the product.
+absl::Status MultiplyWidened(const Exec& exec, const GemmArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.c.dtype, kOp));
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, GemmWorkspaceBytes(exec, args), kOp));
   GemmExtents e = ExtentsOf(args);
   float* a = static_cast<float*>(exec.workspace.data);
   float* b = a + e.m * e.k;
-  HEARTH_RETURN_IF_ERROR(widen(e, a, b));
-  e.lda = e.ldb = e.k;
+  HEARTH_RETURN_IF_ERROR(
+      WidenOperand(exec, args.a, e.lda, args.block_layout_a, args.block_scales_a, a));
+  HEARTH_RETURN_IF_ERROR(
+      WidenOperand(exec, args.b, e.ldb, args.block_layout_b, args.block_scales_b, b));
+  e.lda = args.a.cols();
+  e.ldb = args.b.cols();
   const double scale = ScaleOf(args.scale_a) * ScaleOf(args.scale_b);
   Multiply(exec, args, static_cast<float>(args.alpha * scale), a, b, e);
   return absl::OkStatus();
-}
-
-absl::Status GemmFp8(const Exec& exec, const GemmArgs& args) {
-  return MultiplyWidened(exec, args, [&](const GemmExtents& e, float* a, float* b) {
-    WidenRows(exec, args.a, e.lda, a);
-    WidenRows(exec, args.b, e.ldb, b);
-    return absl::OkStatus();
-  });
-}
-
-absl::Status GemmBlockScaled(const Exec& exec, const GemmArgs& args) {
-  return MultiplyWidened(exec, args, [&](const GemmExtents& e, float* a, float* b) {
-    HEARTH_RETURN_IF_ERROR(BlockDequantize(
-        exec, {{args.block_layout_a, args.a.dtype, args.a.data, args.block_scales_a, nullptr},
-               View(a, {e.m, e.k})}));
-    return BlockDequantize(
-        exec, {{args.block_layout_b, args.b.dtype, args.b.data, args.block_scales_b, nullptr},
-               View(b, {e.n, e.k})});
-  });
 }
 
 // Sums rows [begin, end) of x into out.
@@ -155,11 +155,8 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   if (args.scalars != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": scalars are for a GPU"));
   }
-  if (args.block_scales_a != nullptr) {
-    return GemmBlockScaled(exec, args);
-  }
-  if (DTypeBits(args.a.dtype) == 8) {
-    return GemmFp8(exec, args);
+  if (args.a.dtype != DType::kF32 && args.a.dtype != DType::kF64 && args.batch == 1) {
+    return MultiplyWidened(exec, args);
   }
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.a.dtype, kOp));
   return DispatchFloating(args.a.dtype, [&]<typename T>() {

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "kernels/core/block_quant.h"
+#include "kernels/core/cpu_workspace.h"
 #include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
 #include "kernels/formats/span.h"
+#include "kernels/round/round.h"
 
 namespace hearth::kernels {
 namespace {
@@ -106,6 +108,57 @@ TEST(Gemm, Fp8Operands_BadCallsAreRefused) {
   Problem bf16(DType::kE4M3, DType::kE4M3);
   bf16.args.c.dtype = DType::kBF16;
   EXPECT_EQ(bf16.Execute().code(), absl::StatusCode::kUnimplemented);
+}
+
+// A narrow operand beside one in bf16, which may be transposed: the product of both widened.
+TEST(Gemm, MixedOperands_AreTheProductOfTheWidenedOnes) {
+  constexpr int64_t kRows = 16;
+  constexpr int64_t kSum = 32;
+  std::vector<float> wide(kRows * kSum);
+  std::vector<float> other(kRows * kSum);
+  FillNormal({3, RngPurpose::kTest, 0, 0, 4}, 0, 0.0, 1.0, wide.data(), kRows * kSum);
+  FillNormal({3, RngPurpose::kTest, 0, 0, 5}, 0, 0.0, 1.0, other.data(), kRows * kSum);
+  std::vector<uint16_t> bf16(wide.size());
+  std::vector<uint8_t> fp8(other.size());
+  const TensorView packed(bf16.data(), DType::kBF16, {kRows, kSum});
+  const TensorView narrow(fp8.data(), DType::kE4M3, {kRows, kSum});
+  ASSERT_TRUE(RoundTo(Exec(), {View(wide.data(), {kRows, kSum}), packed, DType::kBF16}).ok());
+  ASSERT_TRUE(RoundTo(Exec(), {View(other.data(), {kRows, kSum}), narrow, DType::kE4M3}).ok());
+  ASSERT_TRUE(Widen(Exec(), {packed, View(wide.data(), {kRows, kSum})}).ok());
+  ASSERT_TRUE(Widen(Exec(), {narrow, View(other.data(), {kRows, kSum})}).ok());
+  const float scale = 0.5F;
+  for (const bool transposed : {false, true}) {
+    // The same numbers as [sum, rows], where they are read transposed.
+    const std::vector<int64_t> shape =
+        transposed ? std::vector<int64_t>{kSum, kRows} : std::vector<int64_t>{kRows, kSum};
+    std::vector<float> want(kRows * kRows);
+    std::vector<float> got(kRows * kRows);
+    GemmArgs args;
+    args.a = View(wide.data(), {shape[0], shape[1]});
+    args.b = View(other.data(), {kRows, kSum});
+    args.c = View(want.data(), {kRows, kRows});
+    args.transpose_a = transposed;
+    args.transpose_b = true;
+    args.alpha = scale;
+    ASSERT_TRUE(Gemm(Exec(), args).ok());
+    args.alpha = 1.0;
+    args.a = TensorView(bf16.data(), DType::kBF16, {shape[0], shape[1]});
+    args.b = narrow;
+    args.c = View(got.data(), {kRows, kRows});
+    args.scale_b = &scale;
+    EXPECT_TRUE(IsMixed(args));
+    EXPECT_EQ(GemmPathOf(Exec(), args), GemmPath::kEmulated);
+    EXPECT_GT(GemmWorkspaceBytes(args), GemmWorkspaceBytes(Exec(), args));
+    const CpuWorkspace scratch(GemmWorkspaceBytes(Exec(), args));
+    const absl::Status done = Gemm(scratch.With(), args);
+    ASSERT_TRUE(done.ok()) << done;
+    EXPECT_EQ(got, want) << transposed;
+    args.scale_a = &scale;
+    EXPECT_FALSE(CanImplement(args).ok()) << "bf16 has no scale";
+    args.scale_a = nullptr;
+    args.scale_b = nullptr;
+    EXPECT_FALSE(CanImplement(args).ok()) << "fp8 has one";
+  }
 }
 
 TEST(Gemm, LeadingDimensions_SameAsContiguous) {

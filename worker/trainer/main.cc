@@ -283,6 +283,17 @@ void AddCompare(CLI::App& parent, int& result) {
   app.add_option("--vary", compare.vary,
                  "as precision.bf16_tail=0,0.1: each recipe with each value; again for more fields")
       ->allow_extra_args(false);
+  app.add_option(
+         "--each", compare.each,
+         "as precision.techniques.bf16_operands=forward.x,dgrad.dy: each recipe as it is, and "
+         "with each value alone; again for more fields")
+      ->allow_extra_args(false);
+  app.add_flag("--share", compare.share,
+               "one of several that fill the same --out, each on a GPU of its own: no table");
+  app.add_option("--minutes", compare.minutes,
+                 "start no run after this many minutes; the same command goes on")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--report", compare.report, "start no run: compare those in --out that have ended");
   app.add_option("--steps", compare.steps, "steps of each run (default: the job's train.steps)")
       ->check(CLI::PositiveNumber);
   app.add_option("--window", compare.window,

@@ -49,6 +49,10 @@ Truth NarrowWeights(const v1::JobSpec& job_spec) {
 Truth CanBeEmulated(const v1::JobSpec& job_spec) {
   const std::string device = ValueText(job_spec, "resources.device").value_or("");
   std::vector<const Recipe*> recipes = {RecipeOfJob(job_spec)};
+  // Techniques may have changed it.
+  if (const Recipe* const changed = RecipeFor(job_spec.precision()); changed != nullptr) {
+    recipes.push_back(changed);
+  }
   for (const std::string& name : job_spec.precision().fallback()) {
     recipes.push_back(FindRecipe(name));
   }

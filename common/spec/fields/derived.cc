@@ -63,7 +63,7 @@ void FillGlobalBatch(v1::JobSpec& job_spec) {
 
 void FillFallback(v1::JobSpec& job_spec) {
   v1::PrecisionSpec& precision = *job_spec.mutable_precision();
-  const Recipe* recipe = FindRecipe(precision.recipe());
+  const Recipe* recipe = RecipeFor(precision);
   if (recipe == nullptr || !precision.fallback().empty()) {
     return;
   }

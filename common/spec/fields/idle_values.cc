@@ -11,6 +11,7 @@
 #include "common/spec/plan/training_plan.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
+#include "common/spec/recipe/techniques.h"
 #include "common/spec/violations/text.h"
 
 namespace hearth::spec {
@@ -92,7 +93,7 @@ void CheckPhases(const Submitted& job, Checker& check) {
                    job.recipe->name, "; lower it, or set precision.recipe: bf16"));
     return;
   }
-  if (precision.warmup_steps() == 1 && job.recipe->delayed()) {
+  if (precision.warmup_steps() == 1 && RecipeFor(precision)->delayed()) {
     check.Add("precision.warmup_steps",
               Text("1 changes nothing: the first step of ", job.recipe->name,
                    " always runs in BF16, as its scales come from the step before"));
@@ -217,11 +218,31 @@ void CheckLayerSet(const Submitted& job, Checker& check) {
   }
 }
 
+// Entries of lists of precision.techniques that the recipe has not, or has already.
+void CheckTechniqueLists(const Submitted& job, Checker& check) {
+  if (job.recipe == nullptr) {
+    return;
+  }
+  for (const IdleOperand& idle : IdleOperands(job.resolved.precision())) {
+    const std::string name(idle.list->name());
+    if (!HasTechnique(*job.recipe, name)) {
+      continue;  // the whole list is refused
+    }
+    const v1::BlockTechniques& techniques = job.resolved.precision().techniques();
+    check.Add(
+        Text("precision.techniques.", name, '[', idle.index, ']'),
+        Text(techniques.GetReflection()->GetRepeatedString(techniques, idle.list, idle.index),
+             " changes nothing in ", job.recipe->name, " with the other switches as they are"));
+  }
+}
+
 // In the order in which their fields stand in the proto.
 constexpr void (*kChecks[])(const Submitted& job, Checker& check) = {
-    CheckRopeScaling,    CheckGroups,   CheckState,
-    CheckDecay,          CheckPhases,   CheckFallbackAfter,
-    CheckFallbackWindow, CheckLayerSet, CheckNarrowActivations,
+    CheckRopeScaling,    CheckGroups,
+    CheckState,          CheckDecay,
+    CheckPhases,         CheckFallbackAfter,
+    CheckFallbackWindow, CheckLayerSet,
+    CheckTechniqueLists, CheckNarrowActivations,
 };
 
 absl::StatusOr<ModelShape> ShapeOf(const v1::JobSpec& resolved) {

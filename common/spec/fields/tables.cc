@@ -12,6 +12,8 @@
 #include "common/spec/plan/shard_levels.h"
 #include "common/spec/plan/training_plan.h"
 #include "common/spec/recipe/head_format.h"
+#include "common/spec/recipe/linear_kinds.h"
+#include "common/spec/recipe/operand_roles.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/schedule/schedule.h"
@@ -42,12 +44,15 @@ constexpr Table kTables[] = {
     {"fallback", FallbackNames},
     {"head_format", HeadFormatNames},
     {"hf_class", HfClassNames},
+    {"linear_kind", LinearKindNames},
     {"norm", Copy<NormNames>},
     {"objective", ObjectiveNames},
+    {"operand", OperandRoleNames},
     {"optimizer", OptimizerNames},
     {"parameter_group", Copy<ParameterGroupNames>},
     {"position", Copy<PositionNames>},
     {"preset", PresetNames},
+    {"product", ProductNames},
     {"recipe", RecipeNames},
     {"recompute", RecomputeNames},
     {"reduce_format", ReduceFormatNames},

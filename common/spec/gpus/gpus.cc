@@ -255,7 +255,7 @@ std::optional<MatrixFormat> UnitsFor(const Recipe& recipe, int compute) {
     return formats::MultipliesFp8InBlockUnits(compute) ? MatrixFormat::kFp8Block : format;
   }
   const bool lacks = recipe.column_scales() && recipe.Any([compute](const Operand& o) {
-    return !formats::HasBlockUnits(compute, formats::RowOf(o.layout));
+    return !o.quantised() || !formats::HasBlockUnits(compute, formats::RowOf(o.layout));
   });
   return lacks ? std::nullopt : std::optional(format);
 }

@@ -111,7 +111,7 @@ int64_t DecodeBytes(const GenerationPlanOptions& o, int64_t tokens, int64_t elem
     // A pass reads only a few rows of a table that is nothing else.
     if (!p.roles.lookup || i == head) {
       weights += o.model.precision.Quantises(p)
-                     ? FormBytes(o.model.precision.recipe->fprop.b, p.shape[0], p.shape[1])
+                     ? FormBytes(o.model.precision.RecipeOf(p.slot).fprop.b, p.shape[0], p.shape[1])
                      : DTypeBytes(p.storage, p.elements());
     }
   }

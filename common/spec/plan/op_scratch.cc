@@ -26,7 +26,8 @@ formats::HeadShape HeadOf(const TrainingPlanOptions& o) {
 
 // The largest product that is widened where a GPU has no units for it needs this.
 int64_t EmulatedBytes(const TrainingPlanOptions& o) {
-  if (!o.precision.quantised() || !o.precision.recipe->column_scales()) {
+  if (!o.precision.quantised() ||
+      (!o.precision.recipe->column_scales() && !o.precision.recipe->mixes())) {
     return 0;
   }
   int64_t bytes = 0;

@@ -149,7 +149,7 @@ void AddForwardForms(const BlockScope& scope, const std::vector<int>& weights, P
     widest = std::max(widest, (*o.table)[static_cast<size_t>(i)].shape[1]);
   }
   QuantBuffers& ids = out.ids().quant;
-  ids.layout.bytes = FormBytes(o.precision.recipe->fprop.a, Tokens(o), widest);
+  ids.layout.bytes = o.precision.LargestForm(&Recipe::fprop, &Gemm::a, Tokens(o), widest);
   ids.forms =
       out.Bytes("quant.forms", BufferClass::kWorkspace, ids.layout.bytes, {0, scope.time.Head()});
 }
@@ -437,7 +437,7 @@ FallbackLayout LayoutFallback(const TrainingPlanOptions& o, const Parameter& wei
 }
 
 FormsLayout LayoutForms(const TrainingPlanOptions& o) {
-  const Recipe& r = *o.precision.recipe;
+  const PrecisionPlan& p = o.precision;
   const int64_t n = Tokens(o);
   int64_t widest_x = 0;
   int64_t widest_dy = 0;
@@ -454,13 +454,14 @@ FormsLayout LayoutForms(const TrainingPlanOptions& o) {
     end = offset + bytes;
     return offset;
   };
-  layout.rows = place(FormBytes(r.fprop.a, n, widest_x));
-  layout.dy_rows = place(FormBytes(r.dgrad.a, n, widest_dy));
+  layout.rows = place(p.LargestForm(&Recipe::fprop, &Gemm::a, n, widest_x));
+  layout.dy_rows = place(p.LargestForm(&Recipe::dgrad, &Gemm::a, n, widest_dy));
   // The scales of fewer lines are padded to as many.
-  layout.dy_columns = place(FormBytes(r.wgrad.b, (widest_dy + 127) / 128 * 128, n));
+  layout.dy_columns =
+      place(p.LargestForm(&Recipe::wgrad, &Gemm::b, (widest_dy + 127) / 128 * 128, n));
   const int64_t waiting = WidestWaitingDy(o);
   layout.waiting_dy_columns =
-      waiting > 0 ? place(FormBytes(r.wgrad.b, waiting, n)) : layout.dy_columns;
+      waiting > 0 ? place(p.LargestForm(&Recipe::wgrad, &Gemm::b, waiting, n)) : layout.dy_columns;
   layout.bytes = end;
   // In a step that has fallen back the same bytes hold the other recipe's forms.
   if (o.precision.fallback != nullptr) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/spec/recipe/head_format.h"
+#include "common/spec/recipe/linear_kinds.h"
 
 namespace hearth::spec {
 
@@ -16,6 +18,23 @@ bool PrecisionPlan::Quantises(const Parameter& parameter) const {
     return false;
   }
   return parameter.roles.head ? head : QuantisesLayer(parameter.layer);
+}
+
+const Recipe& PrecisionPlan::RecipeOf(Slot slot) const {
+  const bool plain = std::find(plain_slots.begin(), plain_slots.end(), slot) != plain_slots.end();
+  return plain ? *plain_recipe : *recipe;
+}
+
+int64_t PrecisionPlan::LargestForm(Gemm Recipe::*product,
+                                   Operand Gemm::*operand,
+                                   int64_t lines,
+                                   int64_t extent) const {
+  int64_t bytes = 0;
+  for (const Recipe* row : {recipe, plain_recipe}) {
+    bytes =
+        row == nullptr ? bytes : std::max(bytes, FormBytes(row->*product.*operand, lines, extent));
+  }
+  return bytes;
 }
 
 const Recipe* PrecisionPlan::NeedsFp8Units() const {
@@ -101,6 +120,12 @@ PrecisionPlan ResolvePrecision(const v1::JobSpec& job_spec, const Recipe& recipe
   plan.head = QuantisesHead(precision);
   plan.layers = LayersOf(precision.high_precision_layers(), layers);
   plan.layers.flip();
+  for (const std::string& name : precision.high_precision_linears()) {
+    if (const LinearKind* kind = FindLinearKind(name); kind != nullptr) {
+      plan.plain_slots.push_back(kind->slot);
+      plan.plain_recipe = &WithPlainOperands(recipe);
+    }
+  }
   // Delayed scales come from the magnitudes of earlier steps; the first step has none.
   plan.warmup_steps = std::max<int64_t>(precision.warmup_steps(), recipe.delayed() ? 1 : 0);
   if (precision.bf16_tail() > 0) {
@@ -132,7 +157,10 @@ PrecisionPlan ForwardPrecision(const v1::JobSpec& job_spec, const Recipe& recipe
   PrecisionPlan plan;
   if (recipe.quantised()) {
     plan.recipe = &recipe;
-    plan.layers = ResolvePrecision(job_spec, recipe, layers).layers;
+    PrecisionPlan whole = ResolvePrecision(job_spec, recipe, layers);
+    plan.layers = std::move(whole.layers);
+    plan.plain_slots = std::move(whole.plain_slots);
+    plan.plain_recipe = whole.plain_recipe;
     plan.ladder = {LayerFormat::kOwn};
   }
   return plan;
@@ -201,9 +229,9 @@ std::vector<int64_t> QuantisedOffsets(const std::vector<Parameter>& table,
   for (const int i : indices) {
     const Parameter& weight = table[static_cast<size_t>(i)];
     offsets.push_back(offset);
-    const int64_t bytes =
-        transposed ? FormBytes(precision.recipe->dgrad.b, weight.shape[1], weight.shape[0])
-                   : FormBytes(precision.recipe->fprop.b, weight.shape[0], weight.shape[1]);
+    const Recipe& recipe = precision.RecipeOf(weight.slot);
+    const int64_t bytes = transposed ? FormBytes(recipe.dgrad.b, weight.shape[1], weight.shape[0])
+                                     : FormBytes(recipe.fprop.b, weight.shape[0], weight.shape[1]);
     offset += (bytes + 255) / 256 * 256;
   }
   offsets.push_back(offset);

@@ -48,7 +48,11 @@ struct PrecisionPlan {
   // from earlier steps; weights and operands are quantised right before each product.
   const Recipe* fallback = nullptr;
   std::vector<bool> layers;  // by layer: quantised; the others stay in BF16
-  bool head = false;         // precision.lm_head
+  // Weights that have forms like the others, but in BF16 (precision.high_precision_linears), and
+  // the recipe of their products; null where there are none.
+  std::vector<Slot> plain_slots;
+  const Recipe* plain_recipe = nullptr;
+  bool head = false;  // precision.lm_head
   // Steps up to this one run in BF16. At least 1 with delayed scaling: before the first step there
   // is nothing to take a scale from.
   int64_t warmup_steps = 0;
@@ -76,6 +80,13 @@ struct PrecisionPlan {
            layers[static_cast<size_t>(layer)];
   }
   bool QuantisesAnyLayer() const;
+  // The recipe of the products of a weight that the plan quantises.
+  const Recipe& RecipeOf(Slot slot) const;
+  // Bytes of an operand's form [lines, extent], whichever weight's it is.
+  int64_t LargestForm(Gemm Recipe::*product,
+                      Operand Gemm::*operand,
+                      int64_t lines,
+                      int64_t extent) const;
   // What a step in row `rung` of the ladder runs in while the layers of remedy `remedy` (-1: none)
   // run wider.
   StepFormat Format(int rung, int remedy) const;
@@ -119,9 +130,9 @@ std::vector<const Recipe*> PrecisionLadder(const v1::JobSpec& job_spec);
 std::vector<int> QuantisedParameters(const std::vector<Parameter>& table,
                                      const PrecisionPlan& precision);
 
-// Bytes of the quantised form of a tensor [lines, extent] whose products sum over the extent: its
-// values, and for block scales also those (common/formats/block_layout.h), from
-// FormScaleOffset() on.
+// Bytes of the form of a tensor [lines, extent] whose products sum over the extent: its values, and
+// for block scales also those (common/formats/block_layout.h), from FormScaleOffset() on. The
+// form of an operand that is not quantised is a copy in the operand's format, on every device.
 int64_t FormBytes(const Operand& operand, int64_t lines, int64_t extent);
 int64_t FormScaleOffset(const Operand& operand, int64_t lines, int64_t extent);
 

@@ -194,6 +194,94 @@ TEST(Switches, Techniques_AreRefusedWhereTheRecipeIsWithoutThem) {
   EXPECT_THAT(With("bf16", [](v1::PrecisionSpec& p) { p.mutable_techniques(); }), IsEmpty());
 }
 
+// Entries of the lists that change nothing where they stand.
+TEST(Switches, OperandsThatChangeNothing_AreRefused) {
+  const struct {
+    const char* recipe;
+    const char* list;
+    std::vector<std::string> names;
+    std::string refused;  // the field; empty: none is
+  } rows[] = {
+      {"nvfp4", "bf16_operands", {"forward.x", "wgrad.dy"}, ""},
+      {"nvfp4", "bf16_operands", {"forward.x", "forward.x"}, "bf16_operands[0]"},
+      {"nvfp4", "mxfp8_operands", {"dgrad.dy"}, ""},
+      {"mxfp8", "mxfp8_operands", {"dgrad.dy"}, "mxfp8_operands"},
+      {"fp8", "mxfp8_operands", {"dgrad.dy"}, "mxfp8_operands"},
+      {"bf16", "bf16_operands", {"dgrad.dy"}, "bf16_operands"},
+      {"nvfp4", "four_over_six_operands", {"forward.w", "dgrad.dy"}, "four_over_six_operands[1]"},
+      {"nvfp4", "nearest_operands", {"forward.w"}, "nearest_operands[0]"},
+      {"nvfp4_eden", "nearest_operands", {"dgrad.dy"}, "nearest_operands"},
+      {"nvfp4", "rotated_products", {"wgrad"}, "rotated_products[0]"},
+      {"nvfp4", "rotated_products", {"forward", "dgrad"}, ""},
+  };
+  for (const auto& row : rows) {
+    v1::JobSpec job = Job(row.recipe);
+    v1::BlockTechniques& techniques = *job.mutable_precision()->mutable_techniques();
+    const auto* list = techniques.GetDescriptor()->FindFieldByName(row.list);
+    for (const std::string& name : row.names) {
+      techniques.GetReflection()->AddString(&techniques, list, name);
+    }
+    std::vector<FieldViolation> violations;
+    CheckIdleKeys(job, violations);
+    const std::string text = std::string(row.recipe) + ' ' + row.list;
+    if (row.refused.empty()) {
+      EXPECT_THAT(violations, IsEmpty()) << text;
+      EXPECT_THAT(Resolved(job), IsEmpty()) << text;
+    } else {
+      EXPECT_THAT(
+          violations,
+          Contains(AllOf(Field(&FieldViolation::field, "precision.techniques." + row.refused),
+                         Field(&FieldViolation::description, HasSubstr("changes nothing")))))
+          << text;
+    }
+    // A comparison leaves them out.
+    v1::JobSpec in = InRecipe(job, row.recipe);
+    violations.clear();
+    CheckIdleKeys(in, violations);
+    EXPECT_THAT(violations, IsEmpty()) << text;
+  }
+}
+
+TEST(Switches, OperandsAndLinears_LeaveSomethingInTheRecipe) {
+  const auto all = With("nvfp4", [](v1::PrecisionSpec& p) {
+    for (const char* name :
+         {"forward.x", "forward.w", "dgrad.dy", "dgrad.w", "wgrad.x", "wgrad.dy"}) {
+      p.mutable_techniques()->add_bf16_operands(name);
+    }
+  });
+  EXPECT_THAT(all, Says("precision.techniques.bf16_operands", "none in nvfp4"));
+  EXPECT_THAT(With("fp8",
+                   [](v1::PrecisionSpec& p) {
+                     p.set_lm_head("fp8");
+                     p.mutable_techniques()->add_bf16_operands("dgrad.w");
+                   }),
+              Says("precision.lm_head", "does not go with operands in BF16"));
+  EXPECT_THAT(With("fp8", [](v1::PrecisionSpec& p) { p.add_high_precision_linears("down"); }),
+              IsEmpty());
+  EXPECT_THAT(With("fp8",
+                   [](v1::PrecisionSpec& p) {
+                     p.add_high_precision_linears("down");
+                     p.add_high_precision_linears("down");
+                   }),
+              Says("precision.high_precision_linears[1]", "down is named twice"));
+  EXPECT_THAT(With("fp8",
+                   [](v1::PrecisionSpec& p) {
+                     for (const char* kind : {"qkv", "o", "gate_up", "down"}) {
+                       p.add_high_precision_linears(kind);
+                     }
+                   }),
+              Says("precision.high_precision_linears", "none in fp8"));
+}
+
+// Scales of this step leave no magnitudes of earlier ones, which a fallback to fp8 goes on from.
+TEST(Switches, CurrentScales_FallBackToBf16Alone) {
+  v1::JobSpec job = Job("nvfp4");
+  job.mutable_precision()->mutable_techniques()->set_current_scales(true);
+  EXPECT_THAT(Resolved(job), IsEmpty());
+  EXPECT_THAT(job.precision().fallback(), ElementsAre("bf16"));
+  EXPECT_EQ(ResolvePrecision(job, *RecipeFor(job.precision()), 4).warmup_steps, 0);
+}
+
 TEST(Switches, HighPrecisionLayers_LeaveOneInTheRecipe) {
   const auto with = [](const char* recipe, int first, int last, std::vector<int> named,
                        const char* head = "bf16") {

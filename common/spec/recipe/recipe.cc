@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/table_rows.h"
+#include "common/spec/recipe/operand_roles.h"
 #include "common/spec/violations/text.h"
 
 namespace hearth::spec {
@@ -188,19 +189,137 @@ void SwitchOff(const v1::BlockTechniques& techniques, Operand& operand) {
   }
 }
 
-// The rows of the table without some of their techniques.
+void SwitchOn(const v1::BlockTechniques& techniques, Operand& operand) {
+  if (techniques.e4m3_gradients() && operand.dtype == DType::kE5M2) {
+    operand.dtype = DType::kE4M3;
+  }
+  if (techniques.current_scales() && operand.tensor_scale()) {
+    operand.own_tensor_scale = true;
+  }
+}
+
+bool InFourBits(const Operand& operand) {
+  return operand.scaling == Scaling::kBlock && formats::RowOf(operand.layout).fp4;
+}
+
+// A square of weights takes neither a rotation nor four over six.
+void Unsquare(Operand& operand) {
+  operand.square = false;
+  operand.source = Source::kHighPrecision;
+}
+
+// As in the weights' gradients of NVIDIA's recipe.
+void Rotate(const Recipe& /*recipe*/, Operand& operand, Operand& partner) {
+  for (Operand* side : {&operand, &partner}) {
+    if (InFourBits(*side) && side->hadamard == 0) {
+      side->hadamard = 16;
+      Unsquare(*side);
+    }
+  }
+}
+
+void RoundFourOverSix(const Recipe& /*recipe*/, Operand& operand, Operand& /*partner*/) {
+  if (InFourBits(operand) && operand.rounding == Rounding::kNearest) {
+    operand.rounding = Rounding::kFourOverSix;
+    Unsquare(operand);
+  }
+}
+
+void RoundToNearest(const Recipe& /*recipe*/, Operand& operand, Operand& /*partner*/) {
+  if (operand.rounding == Rounding::kStochastic) {
+    operand.rounding = Rounding::kNearest;
+  }
+}
+
+// The rotation stays: it cancels against that of the other operand.
+void KeepInMxfp8(const Recipe& /*recipe*/, Operand& operand, Operand& /*partner*/) {
+  if (InFourBits(operand)) {
+    Operand mx = Block(DType::kE4M3, BlockLayout::kMxfp8);
+    mx.hadamard = operand.hadamard;
+    mx.signs = operand.signs;
+    operand = mx;
+  }
+}
+
+// Nothing rotates an operand in BF16, so the other one is not rotated either.
+void KeepInBf16(const Recipe& recipe, Operand& operand, Operand& partner) {
+  if (!operand.quantised()) {
+    return;
+  }
+  operand = Plain(recipe.activation);
+  partner.hadamard = 0;
+  if (partner.rounding == Rounding::kEden) {
+    partner.rounding = Rounding::kNearest;
+  }
+}
+
+using Names = google::protobuf::RepeatedPtrField<std::string>;
+
+// Lists of precision.techniques and what they do to each operand that they name, in this order.
+struct OperandChange {
+  const Names& (v1::BlockTechniques::*names)() const;
+  // What the list names: operands, or products, of which each operand is meant.
+  bool products;
+  void (*apply)(const Recipe& recipe, Operand& operand, Operand& partner);
+};
+constexpr OperandChange kOperandChanges[] = {
+    {&v1::BlockTechniques::rotated_products, true, &Rotate},
+    {&v1::BlockTechniques::four_over_six_operands, false, &RoundFourOverSix},
+    {&v1::BlockTechniques::nearest_operands, false, &RoundToNearest},
+    {&v1::BlockTechniques::mxfp8_operands, false, &KeepInMxfp8},
+    {&v1::BlockTechniques::bf16_operands, false, &KeepInBf16},
+};
+
+void ChangeOperands(const v1::BlockTechniques& techniques, Recipe& recipe) {
+  for (const OperandChange& change : kOperandChanges) {
+    const Names& names = (techniques.*change.names)();
+    for (const OperandRole& role : AllOperandRoles()) {
+      const std::string_view name = change.products ? ProductOf(role) : role.name;
+      if (std::find(names.begin(), names.end(), name) != names.end()) {
+        Gemm& gemm = recipe.*role.product;
+        change.apply(recipe, gemm.*role.operand, gemm.*role.partner);
+      }
+    }
+  }
+}
+
+bool SameOperands(const Gemm& x, const Gemm& y) {
+  return x.a == y.a && x.b == y.b;
+}
+
+// Recipes that are no rows of the table, each made once.
 class Variants {
  public:
   const Recipe& Find(const Recipe& row, const v1::BlockTechniques& techniques) {
     Recipe recipe = row;
     for (Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
-      SwitchOff(techniques, gemm->a);
-      SwitchOff(techniques, gemm->b);
+      for (Operand* operand : {&gemm->a, &gemm->b}) {
+        SwitchOff(techniques, *operand);
+        SwitchOn(techniques, *operand);
+      }
+    }
+    ChangeOperands(techniques, recipe);
+    return Made(row, recipe);
+  }
+
+  const Recipe& WithPlainOperands(const Recipe& row) {
+    Recipe recipe = row;
+    for (Gemm* gemm : {&recipe.fprop, &recipe.dgrad, &recipe.wgrad}) {
+      gemm->a = gemm->b = Plain(recipe.activation);
+    }
+    return Made(row, recipe);
+  }
+
+ private:
+  // `recipe`, which `row` became; `row` itself if they are alike.
+  const Recipe& Made(const Recipe& row, Recipe& recipe) {
+    // Products of operands in unlike formats have no units.
+    if (recipe.quantised() && recipe.mixes() && recipe.on_cuda == Execution::kNative) {
+      recipe.on_cuda = Execution::kEmulated;
     }
     const auto same = [&recipe](const Recipe& other) {
-      const auto equal = [](const Gemm& x, const Gemm& y) { return x.a == y.a && x.b == y.b; };
-      return other.name == recipe.name && equal(other.fprop, recipe.fprop) &&
-             equal(other.dgrad, recipe.dgrad) && equal(other.wgrad, recipe.wgrad);
+      return other.name == recipe.name && SameOperands(other.fprop, recipe.fprop) &&
+             SameOperands(other.dgrad, recipe.dgrad) && SameOperands(other.wgrad, recipe.wgrad);
     };
     if (same(row)) {
       return row;
@@ -211,10 +330,14 @@ class Variants {
     return found != made_.end() ? *found : made_.emplace_back(recipe);
   }
 
- private:
   absl::Mutex mu_;
   std::list<Recipe> made_ ABSL_GUARDED_BY(mu_);
 };
+
+Variants& AllVariants() {
+  static Variants& variants = *new Variants();
+  return variants;
+}
 
 }  // namespace
 
@@ -227,9 +350,12 @@ const Recipe* FindRecipe(std::string_view name) {
 }
 
 const Recipe* RecipeFor(const v1::PrecisionSpec& precision) {
-  static Variants& variants = *new Variants();
   const Recipe* row = FindRecipe(precision.recipe());
-  return row == nullptr ? nullptr : &variants.Find(*row, precision.techniques());
+  return row == nullptr ? nullptr : &AllVariants().Find(*row, precision.techniques());
+}
+
+const Recipe& WithPlainOperands(const Recipe& recipe) {
+  return AllVariants().WithPlainOperands(recipe);
 }
 
 int64_t Recipe::extent_unit() const {

@@ -39,12 +39,18 @@ struct Operand {
   int16_t hadamard = 0;
   HadamardSigns signs = HadamardSigns::kFixed;
   Source source = Source::kHighPrecision;
+  // Only with tensor_scale(): that scale is made from the tensor itself, which is then read twice,
+  // and not from its magnitude in the step before.
+  bool own_tensor_scale = false;
 
   bool quantised() const { return scaling != Scaling::kNone; }
+  // Blocks and the tensor have a scale each.
+  bool tensor_scale() const {
+    return scaling == Scaling::kBlock && formats::RowOf(layout).tensor_scale;
+  }
   // Whether a scale of the tensor is made from the magnitudes of earlier steps.
   bool delayed() const {
-    return scaling == Scaling::kTensorDelayed ||
-           (scaling == Scaling::kBlock && formats::RowOf(layout).tensor_scale);
+    return scaling == Scaling::kTensorDelayed || (tensor_scale() && !own_tensor_scale);
   }
   // Producers can write the quantised values themselves: their one scale is known before they are.
   bool scale_known_before() const { return scaling == Scaling::kTensorDelayed; }
@@ -124,6 +130,13 @@ struct Recipe {
   bool column_scales() const {
     return Any([](const Operand& o) { return o.scaling == Scaling::kBlock; });
   }
+  // Some products have a quantised operand and one in BF16: those are always emulated, and the
+  // quantised one is widened to BF16.
+  bool mixes() const {
+    const std::array<const Gemm*, 3> products = {&fprop, &dgrad, &wgrad};
+    return std::any_of(products.begin(), products.end(),
+                       [](const Gemm* gemm) { return gemm->a.quantised() != gemm->b.quantised(); });
+  }
   // One scale for a tensor: what the FP8 units of a GPU multiply.
   bool tensor_scaled() const { return quantised() && !column_scales(); }
   // Scales of tensors are made from the magnitudes of earlier steps.
@@ -157,9 +170,12 @@ std::vector<std::string_view> RecipeNames(Fits fits) {
   return names;
 }
 
-// The row that the spec names, without the techniques that precision.techniques switches off; lives
-// for ever. nullptr: no such row.
+// The row that the spec names, changed as precision.techniques says; lives for ever. Equal recipes
+// are one object. nullptr: no such row.
 const Recipe* RecipeFor(const v1::PrecisionSpec& precision);
+
+// The recipe with all operands in the format of activations; lives for ever.
+const Recipe& WithPlainOperands(const Recipe& recipe);
 
 // The recipe's parameter formats with gradients.dtype and optimizer.master put in. Expects a
 // resolved spec. kInvalidArgument: gradients.dtype is no number format.

@@ -5,6 +5,7 @@
 #include "common/spec/fields/idle.h"
 #include "common/spec/recipe/head_format.h"
 #include "common/spec/recipe/precision.h"
+#include "common/spec/recipe/techniques.h"
 
 namespace hearth::spec {
 
@@ -13,15 +14,17 @@ v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
   v1::PrecisionSpec& precision = *out.mutable_precision();
   precision.set_recipe(recipe);
   precision.clear_trial();
-  const Recipe* row = FindRecipe(recipe);
-  if (row == nullptr) {
+  if (FindRecipe(recipe) == nullptr) {
     return out;
   }
+  ClearIdleOperands(precision);
+  const Recipe* row = RecipeFor(precision);
   precision.clear_fallback();
   for (const std::string& name : job.precision().fallback()) {
     const Recipe* fallback = FindRecipe(name);
     const bool none = name == kNoFallback && row->quantised();
-    if (none || (fallback != nullptr && fallback != row && CanFollow(*row, *fallback))) {
+    if (none ||
+        (fallback != nullptr && fallback->name != row->name && CanFollow(*row, *fallback))) {
       precision.add_fallback(name);
     }
   }
@@ -46,6 +49,9 @@ v1::JobSpec InRecipe(const v1::JobSpec& job, const std::string& recipe) {
   if (row->quantised() && !plain.empty() && !QuantisesHead(precision) &&
       std::find(plain.begin(), plain.end(), false) == plain.end()) {
     precision.clear_high_precision_layers();
+  }
+  if (QuantisesHead(precision) && row->mixes()) {
+    precision.clear_lm_head();
   }
   ClearIdlePrecision(out);
   return out;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/spec/fields/rows.h"
+#include "common/spec/recipe/linear_kinds.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/rules/rules.h"
@@ -98,6 +99,25 @@ bool LeavesNoLayer(const v1::JobSpec& job, const Recipe& recipe) {
   return plan.quantised() && !plan.QuantisesAnyLayer() && !plan.head;
 }
 
+// Kinds of linear layers, not all of them.
+void CheckLinears(const v1::PrecisionSpec& p, Checker& check) {
+  const std::string field = "precision.high_precision_linears";
+  std::set<std::string> seen;
+  for (int i = 0; i < p.high_precision_linears_size(); ++i) {
+    if (!seen.insert(p.high_precision_linears(i)).second) {
+      check.Add(Text(field, '[', i, ']'), Text(p.high_precision_linears(i), " is named twice"));
+    }
+  }
+  const std::vector<std::string_view> kinds = LinearKindNames();
+  const bool all = std::all_of(kinds.begin(), kinds.end(), [&seen](std::string_view kind) {
+    return seen.count(std::string(kind)) > 0;
+  });
+  if (all) {
+    check.Add(field, Text("keeps all linear layers in BF16 and none in ", p.recipe(),
+                          "; name fewer, or set precision.recipe: bf16"));
+  }
+}
+
 }  // namespace
 
 void CheckJobLayers(const v1::JobSpec& job, Checker& check) {
@@ -105,6 +125,7 @@ void CheckJobLayers(const v1::JobSpec& job, Checker& check) {
   const std::string field = "precision.high_precision_layers";
   const size_t before = check.size();
   CheckLayers(job, field, p.high_precision_layers(), check);
+  CheckLinears(p, check);
   const Recipe* recipe = FindRecipe(p.recipe());
   if (check.size() == before && KnowsLayers(job) && recipe != nullptr &&
       LeavesNoLayer(job, *recipe)) {

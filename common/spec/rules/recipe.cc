@@ -12,16 +12,16 @@
 namespace hearth::spec {
 namespace {
 
-// A recipe that the device runs. `name` is a row's name.
+// A recipe that the device runs.
 void CheckDevice(const v1::JobSpec& job,
                  std::string_view field,
-                 const std::string& name,
+                 const Recipe& recipe,
                  Checker& check) {
   const std::string& device = job.resources().device();
   if (device != "cpu" && device != "cuda") {
     return;
   }
-  const std::string refusal = RecipeRefusal(*FindRecipe(name), device, job.precision().emulate());
+  const std::string refusal = RecipeRefusal(recipe, device, job.precision().emulate());
   if (!refusal.empty()) {
     check.Add(field, refusal);
   }
@@ -50,7 +50,18 @@ void CheckRecipe(const v1::JobSpec& job, Checker& check) {
   if (FindRecipe(p.recipe()) == nullptr) {
     return;
   }
-  CheckDevice(job, "precision.recipe", p.recipe(), check);
+  CheckDevice(job, "precision.recipe", *RecipeFor(p), check);
+  if (FindRecipe(p.recipe())->quantised() && !RecipeFor(p)->quantised()) {
+    check.Add("precision.techniques.bf16_operands",
+              Text("keeps all operands in BF16 and none in ", p.recipe(),
+                   "; name fewer, or set precision.recipe: bf16"));
+  }
+  // The loss has its own products, of which both operands are quantised.
+  if (QuantisesHead(p) && RecipeFor(p)->mixes()) {
+    check.Add("precision.lm_head", Text(p.lm_head(),
+                                        " does not go with operands in BF16 "
+                                        "(precision.techniques.bf16_operands) in this version"));
+  }
   const auto bf16_weights = [](const Recipe& row) {
     return row.parameters.storage == DType::kBF16;
   };
@@ -91,15 +102,14 @@ void CheckFallback(const v1::JobSpec& job, Checker& check) {
     }
     // One refusal is enough: where the recipe does not run, neither may the fallbacks of its row.
     if (Runs(job, p.recipe())) {
-      CheckDevice(job, field, p.fallback(i), check);
+      CheckDevice(job, field, *row, check);
     }
     if (!seen.insert(p.fallback(i)).second) {
       check.Add(field, Text(p.fallback(i), " is named twice"));
     }
-    if (check.size() == before && Runs(job, p.recipe()) &&
-        !CanFollow(*FindRecipe(p.recipe()), *row)) {
+    if (check.size() == before && Runs(job, p.recipe()) && !CanFollow(*RecipeFor(p), *row)) {
       check.Add(field, Text("a run in ", p.recipe(), " cannot go on in ", p.fallback(i),
-                            " in this version, ", FollowersText(job, *FindRecipe(p.recipe()))));
+                            " in this version, ", FollowersText(job, *RecipeFor(p))));
     }
     if (row->quantised() && wide) {
       check.Add(field, Text(p.fallback(i), " is narrower than the one before it"));

@@ -127,12 +127,16 @@ struct CompareOptions {
   JobOptions job;
   std::vector<std::string> recipes;  // the first is what the others are compared with
   std::vector<std::string> vary;     // FIELD=VALUE,VALUE,...; several are combined
+  std::vector<std::string> each;     // the same; each value alone, beside the job without one
   int seeds = 0;                     // runs of each; 0 = one, with the job's seed
   int64_t steps = 0;                 // 0 = the job's
   int64_t window = 0;                // steps of the final training loss; 0 = a tenth, at most 200
   std::string device;                // cpu | cuda:N; empty = the job's
   std::string out;                   // empty = runs/NAME-compare
   std::string program;               // that has `run`; empty = this one
+  bool share = false;                // leave runs to other processes that have them under way
+  int64_t minutes = 0;               // after which no run starts; 0 = no limit
+  bool report = false;               // of what has ended, without a run
   int threads = 0;                   // 0 = all cores
   bool json = false;
   bool quiet = false;

@@ -50,11 +50,12 @@ absl::Status CheckOperand(const spec::Operand& operand,
 }  // namespace
 
 std::optional<formats::UnitProducts> UnitProductsOf(const spec::Recipe& recipe) {
-  if (recipe.tensor_scaled()) {
+  if (recipe.tensor_scaled() && !recipe.mixes()) {
     return formats::UnitProducts{};
   }
   const spec::Operand& x = recipe.fprop.a;
-  const bool several = recipe.Any([&x](const spec::Operand& o) { return o.layout != x.layout; });
+  const bool several =
+      recipe.Any([&x](const spec::Operand& o) { return !o.quantised() || o.layout != x.layout; });
   return several ? std::nullopt : std::optional(formats::UnitProducts{&kernels::RowOf(x.layout)});
 }
 

@@ -31,7 +31,7 @@ struct Numerics {
 };
 
 // The products of a quantised recipe's operands that block-scaled units may compute. None: operands
-// have several layouts, and all products are emulated.
+// have several layouts, or some are in BF16, and products are emulated.
 std::optional<formats::UnitProducts> UnitProductsOf(const spec::Recipe& recipe);
 
 // `gradients`: the formats of the table (spec::GradientFormats). kUnimplemented: a format that

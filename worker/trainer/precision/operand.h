@@ -11,6 +11,9 @@
 //   block/                   plain                  rows, columns, amax
 //     by a producer of them  rows, columns, amax    -
 //
+// If the recipe quantises other operands but not this one, its form is a copy in BF16
+// (plain/plain_copy.h). Settle writes it, so the producer writes plain values too.
+//
 // Where backward makes the columns again, forward asks for Forms::kRows and backward for
 // Forms::kColumns: magnitudes, counts and the current scale are then forward's.
 #pragma once

@@ -60,7 +60,8 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
     layers_.push_back(parameter.roles.head ? -1 : parameter.layer);
     // A model that only runs forward has no columns.
     context.weights.push_back({parameters.weight(weights_[k]), rows + row_offsets[k],
-                               columns == nullptr ? nullptr : columns + column_offsets[k]});
+                               columns == nullptr ? nullptr : columns + column_offsets[k],
+                               &precision_.RecipeOf(parameter.slot)});
   }
   scaling_ = MakeScaling(context);
   quantised_weights_ =

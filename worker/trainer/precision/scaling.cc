@@ -26,6 +26,18 @@ constexpr ScalingRow kScalings[] = {
 
 }  // namespace
 
+FormOperands OperandsOf(const spec::Recipe& recipe, Role role) {
+  switch (role) {
+    case Role::kX:
+      return {recipe.fprop.a, recipe.wgrad.a};
+    case Role::kDy:
+      return {recipe.dgrad.a, recipe.wgrad.b};
+    case Role::kW:
+      break;
+  }
+  return {recipe.fprop.b, recipe.dgrad.b};
+}
+
 absl::Status Scaling::Reset(const kernels::Exec& /*exec*/) const {
   return absl::OkStatus();
 }
@@ -51,10 +63,14 @@ std::unique_ptr<Scaling> MakeScaling(const ScalingContext& context) {
   if (context.weights.empty()) {
     return nullptr;
   }
-  // All operands of a recipe have one way of scaling; RecipesTest keeps it so.
-  const spec::Scaling scaling = context.precision->recipe->fprop.a.scaling;
-  const ScalingRow* row = FindRow(kScalings, &ScalingRow::scaling, scaling);
-  return row == nullptr ? nullptr : row->make(context);
+  // All quantised operands of a recipe have one way of scaling; RecipesTest keeps it so.
+  for (const spec::Operand* operand : context.precision->recipe->operands()) {
+    const ScalingRow* row = FindRow(kScalings, &ScalingRow::scaling, operand->scaling);
+    if (row != nullptr) {
+      return row->make(context);
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace hearth::trainer

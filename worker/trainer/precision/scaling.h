@@ -24,7 +24,16 @@ struct QuantisedWeight {
   kernels::TensorView weight;
   void* rows = nullptr;
   void* columns = nullptr;
+  // The recipe of its products; lives for ever.
+  const spec::Recipe* recipe = nullptr;
 };
+
+// What a recipe says of the two forms of a tensor.
+struct FormOperands {
+  const spec::Operand& rows;
+  const spec::Operand& columns;
+};
+FormOperands OperandsOf(const spec::Recipe& recipe, Role role);
 
 // Everything that outlives a Scaling.
 struct ScalingContext {
@@ -37,6 +46,9 @@ struct ScalingContext {
   int64_t size() const { return static_cast<int64_t>(weights.size()); }
   // The site of operand `role` of weight `k`.
   int64_t Site(Role role, int k) const { return static_cast<int64_t>(role) * size() + k; }
+  FormOperands Operands(Role role, int k) const {
+    return OperandsOf(*weights[static_cast<size_t>(k)].recipe, role);
+  }
 };
 
 // Quantised weights by number, [first, first + count).

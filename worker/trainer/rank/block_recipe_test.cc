@@ -183,6 +183,115 @@ TEST_F(TechniquesTest, EachSwitchedOff_ChangesTheCurveAndStillLearns) {
   end(spec, "layers");
 }
 
+// The names that each list of techniques may have in a recipe, and that change it.
+struct Switch {
+  const char* recipe;
+  const char* list;
+  std::vector<std::string> names;
+};
+
+const std::vector<std::string> kOperands = {"forward.x", "forward.w", "dgrad.dy",
+                                            "dgrad.w",   "wgrad.x",   "wgrad.dy"};
+
+v1::JobSpec Switched(v1::JobSpec spec, const char* list, const std::vector<std::string>& names) {
+  v1::BlockTechniques& techniques = *spec.mutable_precision()->mutable_techniques();
+  for (const std::string& name : names) {
+    techniques.GetReflection()->AddString(&techniques,
+                                          techniques.GetDescriptor()->FindFieldByName(list), name);
+  }
+  return spec;
+}
+
+// Whatever backward makes again, and each is another recipe.
+TEST_F(TechniquesTest, EachOperand_ChangesTheCurveAndEveryLevelGivesTheSameBits) {
+  const Switch switches[] = {
+      {"nvfp4", "bf16_operands", kOperands},
+      {"nvfp4", "mxfp8_operands", kOperands},
+      {"nvfp4", "four_over_six_operands", {"forward.x", "forward.w", "dgrad.w", "wgrad.x"}},
+      {"nvfp4", "nearest_operands", {"dgrad.dy", "wgrad.dy"}},
+      {"nvfp4", "rotated_products", {"forward", "dgrad"}},
+      {"nvfp4_eden", "bf16_operands", kOperands},
+      {"nvfp4_eden", "mxfp8_operands", kOperands},
+      {"mxfp8", "bf16_operands", kOperands},
+      {"fp8_block", "bf16_operands", {"forward.x", "wgrad.dy"}},
+      {"fp8", "bf16_operands", kOperands},
+      {"fp8_current", "bf16_operands", kOperands},
+  };
+  for (const Switch& row : switches) {
+    const std::string folder = std::string(row.recipe) + row.list;
+    std::set<std::vector<double>> curves = {Losses(Job(row.recipe, 4), folder)};
+    for (const std::string& name : row.names) {
+      SCOPED_TRACE(folder + " " + name);
+      v1::JobSpec spec = Switched(Job(row.recipe, 4), row.list, {name});
+      spec.mutable_precision()->set_stats_every(2);
+      spec.set_recompute("none");
+      const std::vector<double> want = Facts(spec, folder + name);
+      spec.set_recompute("block");
+      EXPECT_EQ(Facts(spec, folder + name + "block"), want);
+      spec.mutable_precision()->clear_stats_every();
+      EXPECT_TRUE(curves.insert(Losses(spec, folder + name + "curve")).second)
+          << "it changes nothing";
+    }
+  }
+}
+
+TEST_F(TechniquesTest, EachSwitchedOn_ChangesTheCurveAndEveryLevelGivesTheSameBits) {
+  const struct {
+    const char* recipe;
+    const char* technique;
+  } rows[] = {{"nvfp4", "current_scales"},
+              {"nvfp4_eden", "current_scales"},
+              {"fp8", "e4m3_gradients"},
+              {"fp8_current", "e4m3_gradients"}};
+  for (const auto& row : rows) {
+    const std::string folder = std::string(row.recipe) + row.technique;
+    SCOPED_TRACE(folder);
+    v1::JobSpec spec = Job(row.recipe, 6);
+    const std::vector<double> without = Losses(spec, folder + "without");
+    v1::BlockTechniques& techniques = *spec.mutable_precision()->mutable_techniques();
+    techniques.GetReflection()->SetBool(
+        &techniques, techniques.GetDescriptor()->FindFieldByName(row.technique), true);
+    spec.set_recompute("none");
+    const std::vector<double> want = Losses(spec, folder + "none");
+    EXPECT_NE(want, without) << "it changes nothing";
+    EXPECT_LT(want.back(), want.front());
+    spec.set_recompute("block");
+    EXPECT_EQ(Losses(spec, folder + "block"), want);
+  }
+}
+
+// With both operands of forward in BF16 the products are those of the recipe bf16.
+TEST_F(TechniquesTest, ForwardInBf16_HasTheFirstLossOfBf16) {
+  const double bf16 = Losses(Job("bf16", 1), "bf16")[0];
+  for (const char* recipe : {"mxfp8", "fp8_block", "fp8_current"}) {
+    EXPECT_NE(Losses(Job(recipe, 1), std::string(recipe) + "plain")[0], bf16) << recipe;
+    const v1::JobSpec spec = Switched(Job(recipe, 1), "bf16_operands", {"forward.x", "forward.w"});
+    EXPECT_EQ(Losses(spec, recipe)[0], bf16) << recipe;
+  }
+}
+
+TEST_F(TechniquesTest, EachLinear_ChangesTheCurveAndEveryLevelGivesTheSameBits) {
+  for (const char* recipe : {"nvfp4", "mxfp8", "fp8", "fp8_current"}) {
+    for (const bool narrow : {true, false}) {
+      std::set<std::vector<double>> curves;
+      for (const char* kind : {"none", "qkv", "o", "gate_up", "down"}) {
+        const std::string folder = std::string(recipe) + kind + (narrow ? "1" : "0");
+        SCOPED_TRACE(folder);
+        v1::JobSpec spec = Job(recipe, 4);
+        spec.mutable_precision()->set_narrow_activations(narrow);
+        if (std::string(kind) != "none") {
+          spec.mutable_precision()->add_high_precision_linears(kind);
+        }
+        spec.set_recompute("none");
+        const std::vector<double> want = Losses(spec, folder);
+        spec.set_recompute("block");
+        EXPECT_EQ(Losses(spec, folder + "block"), want);
+        EXPECT_TRUE(curves.insert(want).second) << "it changes nothing";
+      }
+    }
+  }
+}
+
 // What the plan reserves is what the op writes.
 TEST(FormBytesTest, AgreesWithTheKernels) {
   for (const spec::Recipe& recipe : spec::Recipes()) {

@@ -56,7 +56,7 @@ absl::Status RankSession::OpenOnce(const v1::JobSpec& spec, LoadedCheckpoint* re
   // All ranks have GPUs and libraries of one kind, so the library refuses a product to all of them
   // or to none. Any other failure may be this rank's alone or have spoilt the device, and ends the
   // run. If ranks differ all the same, those that go on meet a deadline where they wait for peers.
-  const spec::Recipe* recipe = spec::FindRecipe(spec.precision().recipe());
+  const spec::Recipe* recipe = spec::RecipeFor(spec.precision());
   const bool native_or_nothing =
       recipe->on_cuda == spec::Execution::kEmulated && !spec.precision().emulate();
   if (!kernels::IsNativeGemmError(opened) || !absl::IsUnimplemented(opened) || native_or_nothing) {

@@ -180,10 +180,11 @@ absl::Status Engine::ChooseProducts() {
     return absl::OkStatus();
   }
   const std::optional<formats::UnitProducts> products = UnitProductsOf(recipe());
-  const std::string format = products.has_value() ? products->name() : "blocks of several layouts";
+  const std::string format =
+      products.has_value() ? products->name() : "operands in several formats";
   const bool needs_units = recipe().on_cuda == spec::Execution::kEmulated;
   const std::string& refused = options_.no_native_blocks;
-  // Products of several layouts are all emulated, also those whose two operands have one.
+  // Then all products in blocks are emulated, also those whose two operands have one layout.
   const bool allow_native = refused.empty() && products.has_value();
   for (const kernels::BlockGemmChoice& choice : kernels::ChooseBlockGemms(exec_, allow_native)) {
     if (products != choice.products) {
@@ -194,7 +195,7 @@ absl::Status Engine::ChooseProducts() {
     execution_note_ = needs_units || choice.native ? absl::StrCat(format, ": ", choice.why) : "";
   }
   if (!products.has_value()) {
-    execution_note_ = absl::StrCat(format, ": all products are emulated");
+    execution_note_ = absl::StrCat(format, ": products are emulated");
   } else if (!refused.empty()) {
     execution_note_ = absl::StrCat(format, ": not on block-scaled units: ", refused);
   }

@@ -121,7 +121,7 @@ BlockScope::BlockScope(const TrainingPlanOptions& plan_options)
       plain_operand(quantised ? Recompute::kNone : Recompute::kNormAct) {}
 
 int64_t BlockScope::ColumnBytes(int64_t width) const {
-  return quantised ? FormBytes(options.precision.recipe->wgrad.a, width, tokens) : 0;
+  return quantised ? options.precision.LargestForm(&Recipe::wgrad, &Gemm::a, width, tokens) : 0;
 }
 
 double BlockScope::ActivationBytes() const {

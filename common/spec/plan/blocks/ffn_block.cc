@@ -34,11 +34,15 @@ bool BackwardMakesColumns(const BlockScope& b) {
   return b.narrow || b.columns_again;
 }
 
-// Where the activation's backward writes quantised columns, it makes those of its output again in
-// the same pass, and so comes between down's dgrad and wgrad.
+// Where the activation's backward writes quantised columns, and down's x is quantised too, it makes
+// those of its output again in the same pass, and so comes between down's dgrad and wgrad.
 bool DownGradientWaits(const BlockScope& b) {
-  return b.narrow && b.options.precision.recipe->wgrad.a.scale_known_before() &&
-         b.shape.activation == Activation::kSwiglu;
+  if (!b.narrow || b.shape.activation != Activation::kSwiglu) {
+    return false;
+  }
+  const PrecisionPlan& precision = b.options.precision;
+  return precision.RecipeOf(Slot::kFfnDown).wgrad.a.scale_known_before() &&
+         precision.RecipeOf(Slot::kFfnIn).wgrad.b.scale_known_before();
 }
 
 std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {

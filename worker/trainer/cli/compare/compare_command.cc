@@ -1,5 +1,7 @@
 // `compare`: one job in each recipe, setting and seed, one run after another, each in a process of
 // its own, so that memory and CUDA's state are the run's alone.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/fd.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/config/config.h"
@@ -147,6 +150,20 @@ absl::StatusOr<ProcessEnd> RunProcess(std::vector<std::string> arguments, const 
   return end;
 }
 
+// No other process may run in the folder as long as the result is open. Invalid: one does.
+absl::StatusOr<Fd> LockRun(const std::string& folder) {
+  const std::string path = folder + "/lock";
+  Fd fd(open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  if (!fd.valid()) {
+    return absl::InternalError(absl::StrCat(path, ": ", ErrnoText(errno)));
+  }
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
+    return fd;
+  }
+  return errno == EWOULDBLOCK ? absl::StatusOr<Fd>(Fd())
+                              : absl::InternalError(absl::StrCat(path, ": ", ErrnoText(errno)));
+}
+
 class Compare {
  public:
   explicit Compare(const CompareOptions& options) : options_(options) {}
@@ -157,6 +174,8 @@ class Compare {
 
  private:
   absl::Status Prepare();
+  absl::Status SelectRuns();
+  bool TimeIsOver() const;
   // An earlier comparison of the same job is continued. kAlreadyExists: the files are of another
   // job.
   absl::Status RunRecipe(ComparedRun& run);
@@ -181,6 +200,7 @@ class Compare {
   std::string out_;
   std::string program_;
   Comparison comparison_;
+  const absl::Duration began_ = Clock::Real().Monotonic();
   bool stopped_ = false;
 };
 
@@ -213,9 +233,10 @@ absl::Status Compare::Prepare() {
   comparison_.steps = steps;
   comparison_.window = options_.window > 0 ? options_.window : FinalLossWindow(steps);
   comparison_.seeds = options_.seeds;
-  HEARTH_ASSIGN_OR_RETURN(comparison_.runs,
-                          PlanRuns(job_, options_.recipes, options_.vary, options_.seeds));
+  HEARTH_ASSIGN_OR_RETURN(comparison_.runs, PlanRuns(job_, options_.recipes, options_.vary,
+                                                     options_.each, options_.seeds));
   out_ = options_.out.empty() ? absl::StrCat("runs/", comparison_.job, "-compare") : options_.out;
+  HEARTH_RETURN_IF_ERROR(SelectRuns());
   program_ = options_.program;
   if (program_.empty()) {
     char path[4096];
@@ -228,24 +249,53 @@ absl::Status Compare::Prepare() {
   return env_.CreateDirs(out_);
 }
 
+// What --share needs, and what --report leaves.
+absl::Status Compare::SelectRuns() {
+  // What the first run would find out must be the same for all processes.
+  if (options_.share &&
+      (job_.batch().micro_batch_size() <= 0 || !job_.batch().has_global_batch_tokens())) {
+    return absl::InvalidArgumentError(
+        "--share: the job must set batch.micro_batch_size and batch.global_batch_tokens");
+  }
+  if (!options_.report) {
+    return absl::OkStatus();
+  }
+  std::vector<ComparedRun>& runs = comparison_.runs;
+  runs.erase(std::remove_if(runs.begin(), runs.end(),
+                            [this](ComparedRun& run) {
+                              Judge(absl::StrCat(out_, "/", FolderOf(run)), ProcessEnd{}, run);
+                              return !run.ok();
+                            }),
+             runs.end());
+  return runs.empty()
+             ? absl::NotFoundError(absl::StrCat("--report: no run in ", out_, " has ended"))
+             : absl::OkStatus();
+}
+
+bool Compare::TimeIsOver() const {
+  return options_.minutes > 0 &&
+         Clock::Real().Monotonic() - began_ >= absl::Minutes(options_.minutes);
+}
+
 absl::Status Compare::Run() {
   HEARTH_RETURN_IF_ERROR(Prepare());
   InstallHandlers();
   for (size_t i = 0; i < comparison_.runs.size(); ++i) {
     ComparedRun& run = comparison_.runs[i];
-    if (g_stop) {
-      run.problem = "stopped before";
+    if (g_stop || TimeIsOver()) {
+      run.problem = g_stop ? "stopped before" : "the time was over; the same command goes on";
       continue;
     }
     const std::optional<size_t> reference = ReferenceOf(comparison_, i);
-    const ComparedRun& base = comparison_.runs[reference.value_or(0)];
+    // The reference may be another process's.
+    const ComparedRun& base = comparison_.runs[options_.share ? i : reference.value_or(0)];
     if (&base != &run && !base.ok()) {
       run.problem =
           absl::StrCat("there is nothing to compare with: ", base.name(), " did not end well");
       continue;
     }
     HEARTH_RETURN_IF_ERROR(RunRecipe(run));
-    if (i == 0) {
+    if (i == 0 && !options_.share) {
       FixBatch(run);
     } else if (run.ok() && run.tokens != base.tokens) {
       run.state = "failed";
@@ -254,6 +304,9 @@ absl::Status Compare::Run() {
     }
   }
   stopped_ = g_stop;
+  if (options_.share) {
+    return absl::OkStatus();  // others may still run: --report compares
+  }
   Relate(comparison_);
   return Write();
 }
@@ -298,6 +351,15 @@ absl::Status Compare::RunRecipe(ComparedRun& run) {
   const std::string job_file = folder + "/job.yaml";
   const std::string yaml = config::ToYaml(job);
   HEARTH_RETURN_IF_ERROR(env_.CreateDirs(folder));
+  HEARTH_ASSIGN_OR_RETURN(const Fd lock, LockRun(folder));
+  if (!lock.valid()) {
+    if (options_.share) {
+      run.problem = "another process runs it";
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("another process runs ", folder, "; wait for it, or give --share to both"));
+  }
   if (env_.Exists(job_file)) {
     HEARTH_ASSIGN_OR_RETURN(const std::string before, env_.ReadFile(job_file));
     if (before != yaml) {
@@ -414,12 +476,19 @@ int CompareCommand(const CompareOptions& options) {
     Fail(absl::InvalidArgumentError("--recipes: want two or more, each once"));
     return 2;
   }
+  if (options.report && options.share) {
+    Fail(absl::InvalidArgumentError(
+        "--report: starts no run, so it shares none; leave --share out"));
+    return 2;
+  }
   Compare compare(options);
   if (const absl::Status status = compare.Run(); !status.ok()) {
     return Fail(status);
   }
   const Comparison& comparison = compare.comparison();
-  std::fputs((options.json ? CompareJson(comparison) : CompareTable(comparison)).c_str(), stdout);
+  if (!options.share) {
+    std::fputs((options.json ? CompareJson(comparison) : CompareTable(comparison)).c_str(), stdout);
+  }
   if (compare.stopped()) {
     return ExitCodeOf(v1::EXIT_REASON_STOPPED).code;
   }

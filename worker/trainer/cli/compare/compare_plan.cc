@@ -7,7 +7,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
@@ -27,38 +26,79 @@ struct Setting {
 constexpr std::pair<absl::string_view, absl::string_view> kOptions[] = {
     {"precision.recipe", "--recipes"}, {"train.seed", "--seeds"}};
 
-absl::Status CheckField(absl::string_view field, const std::string& given) {
-  if (field.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--vary ", given, ": want FIELD=VALUE,VALUE,..."));
-  }
-  for (const auto& [taken, option] : kOptions) {
-    if (field == taken) {
-      return absl::InvalidArgumentError(absl::StrCat("--vary ", field, ": ", option, " varies it"));
+// A field and its values, as an option gives them.
+struct Varied {
+  std::string field;
+  std::vector<std::string> values;
+};
+
+// Parts between commas; those in brackets belong to a value.
+std::vector<std::string> ValuesOf(const std::string& text) {
+  std::vector<std::string> values(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += (c == '[' || c == '{' ? 1 : 0) - (c == ']' || c == '}' ? 1 : 0);
+    if (c == ',' && depth == 0) {
+      values.emplace_back();
+    } else {
+      values.back().push_back(c);
     }
   }
-  return absl::OkStatus();
+  return values;
 }
 
-absl::StatusOr<std::vector<Setting>> SettingsOf(const std::vector<std::string>& vary) {
+// `option`: "--vary".
+absl::StatusOr<Varied> ParseVaried(absl::string_view option, const std::string& given) {
+  const size_t equals = given.find('=');
+  Varied varied;
+  varied.field = equals == std::string::npos ? "" : given.substr(0, equals);
+  if (varied.field.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, " ", given, ": want FIELD=VALUE,VALUE,..."));
+  }
+  for (const auto& [taken, other] : kOptions) {
+    if (varied.field == taken) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(option, " ", varied.field, ": ", other, " varies it"));
+    }
+  }
+  varied.values = ValuesOf(given.substr(equals + 1));
+  if (std::find(varied.values.begin(), varied.values.end(), "") != varied.values.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(option, " ", given, ": a value is empty"));
+  }
+  return varied;
+}
+
+// `before` and one more value.
+Setting With(const Setting& before, const std::string& field, const std::string& value) {
+  Setting setting = before;
+  setting.overrides.push_back(absl::StrCat(field, "=", value));
+  absl::StrAppend(&setting.name, before.name.empty() ? "" : " ", field.substr(field.rfind('.') + 1),
+                  "=", value);
+  return setting;
+}
+
+absl::StatusOr<std::vector<Setting>> SettingsOf(const std::vector<std::string>& vary,
+                                                const std::vector<std::string>& each) {
   std::vector<Setting> settings(1);
   for (const std::string& given : vary) {
-    const size_t equals = given.find('=');
-    const std::string field = equals == std::string::npos ? "" : given.substr(0, equals);
-    HEARTH_RETURN_IF_ERROR(CheckField(field, given));
-    const std::string name = field.substr(field.rfind('.') + 1);
+    HEARTH_ASSIGN_OR_RETURN(const Varied varied, ParseVaried("--vary", given));
     std::vector<Setting> combined;
     for (const Setting& before : settings) {
-      for (const absl::string_view value : absl::StrSplit(given.substr(equals + 1), ',')) {
-        if (value.empty()) {
-          return absl::InvalidArgumentError(absl::StrCat("--vary ", given, ": a value is empty"));
-        }
-        Setting& setting = combined.emplace_back(before);
-        setting.overrides.push_back(absl::StrCat(field, "=", value));
-        absl::StrAppend(&setting.name, before.name.empty() ? "" : " ", name, "=", value);
+      for (const std::string& value : varied.values) {
+        combined.push_back(With(before, varied.field, value));
       }
     }
     settings = std::move(combined);
+  }
+  const std::vector<Setting> bases = settings;
+  for (const std::string& given : each) {
+    HEARTH_ASSIGN_OR_RETURN(const Varied varied, ParseVaried("--each", given));
+    for (const std::string& value : varied.values) {
+      for (const Setting& before : bases) {
+        settings.push_back(With(before, varied.field, value));
+      }
+    }
   }
   return settings;
 }
@@ -126,8 +166,9 @@ std::string FolderOf(const ComparedRun& run) {
 absl::StatusOr<std::vector<ComparedRun>> PlanRuns(const v1::JobSpec& job,
                                                   const std::vector<std::string>& recipes,
                                                   const std::vector<std::string>& vary,
+                                                  const std::vector<std::string>& each,
                                                   int seeds) {
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<Setting> settings, SettingsOf(vary));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<Setting> settings, SettingsOf(vary, each));
   std::vector<Distinct> distinct;
   for (const std::string& recipe : recipes) {
     HEARTH_ASSIGN_OR_RETURN(distinct.emplace_back(), DistinctOf(job, recipe, settings));

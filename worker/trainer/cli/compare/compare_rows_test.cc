@@ -106,15 +106,15 @@ std::vector<std::string> Folders(const std::vector<ComparedRun>& runs) {
 }
 
 TEST(PlanRuns, Seeds_BeginWithTheJobs) {
-  const auto runs = PlanRuns(Job(), {"bf16", "fp8"}, {}, 2);
+  const auto runs = PlanRuns(Job(), {"bf16", "fp8"}, {}, {}, 2);
   ASSERT_TRUE(runs.ok()) << runs.status();
   EXPECT_THAT(Folders(*runs), ElementsAre("bf16-seed7", "fp8-seed7", "bf16-seed8", "fp8-seed8"));
   EXPECT_EQ(JobOf(Job(), (*runs)[3])->train().seed(), 8);
-  EXPECT_THAT(Folders(*PlanRuns(Job(), {"bf16", "fp8"}, {}, 0)), ElementsAre("bf16", "fp8"));
+  EXPECT_THAT(Folders(*PlanRuns(Job(), {"bf16", "fp8"}, {}, {}, 0)), ElementsAre("bf16", "fp8"));
 }
 
 TEST(PlanRuns, SettingThatARecipeDoesNotHave_IsOneRunOfIt) {
-  const auto runs = PlanRuns(Job(), {"bf16", "nvfp4"}, {"precision.bf16_tail=0.1,0.2"}, 0);
+  const auto runs = PlanRuns(Job(), {"bf16", "nvfp4"}, {"precision.bf16_tail=0.1,0.2"}, {}, 0);
   ASSERT_TRUE(runs.ok()) << runs.status();
   EXPECT_THAT(Folders(*runs), ElementsAre("bf16", "nvfp4-bf16_tail=0.1", "nvfp4-bf16_tail=0.2"));
   Comparison comparison;
@@ -122,7 +122,7 @@ TEST(PlanRuns, SettingThatARecipeDoesNotHave_IsOneRunOfIt) {
   EXPECT_EQ(ReferenceOf(comparison, 2), 0U);
   EXPECT_TRUE(comparison.in_rows());
   // The default, which the others need not name.
-  const auto none = PlanRuns(Job(), {"bf16", "nvfp4"}, {"precision.bf16_tail=0,0.2"}, 0);
+  const auto none = PlanRuns(Job(), {"bf16", "nvfp4"}, {"precision.bf16_tail=0,0.2"}, {}, 0);
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_THAT(Folders(*none), ElementsAre("bf16", "nvfp4-bf16_tail=0", "nvfp4-bf16_tail=0.2"));
   EXPECT_TRUE((*none)[0].overrides.empty());
@@ -130,9 +130,9 @@ TEST(PlanRuns, SettingThatARecipeDoesNotHave_IsOneRunOfIt) {
 
 TEST(PlanRuns, SettingOfAllRecipes_HasAReferenceForEachValue) {
   const auto runs =
-      PlanRuns(Job(), {"bf16", "fp8"}, {"optimizer.lr=1e-4,3e-4", "train.clip_to=1"}, 0);
+      PlanRuns(Job(), {"bf16", "fp8"}, {"optimizer.lr=1e-4,3e-4", "train.clip_to=1"}, {}, 0);
   EXPECT_FALSE(runs.ok()) << "no such field";
-  const auto good = PlanRuns(Job(), {"bf16", "fp8"}, {"optimizer.lr=1e-4,3e-4"}, 0);
+  const auto good = PlanRuns(Job(), {"bf16", "fp8"}, {"optimizer.lr=1e-4,3e-4"}, {}, 0);
   ASSERT_TRUE(good.ok()) << good.status();
   EXPECT_THAT(Folders(*good),
               ElementsAre("bf16-lr=1e-4", "fp8-lr=1e-4", "bf16-lr=3e-4", "fp8-lr=3e-4"));
@@ -142,9 +142,41 @@ TEST(PlanRuns, SettingOfAllRecipes_HasAReferenceForEachValue) {
   EXPECT_EQ(ReferenceOf(comparison, 3), 2U);
 }
 
+// A study: every recipe as it is, and every switch alone where the recipe has it.
+TEST(PlanRuns, Each_IsASettingOfItsOwnBesideThePlainJob) {
+  const auto runs = PlanRuns(Job(), {"bf16", "mxfp8", "nvfp4"}, {},
+                             {"precision.techniques.bf16_operands=dgrad.dy,[forward.x,forward.w]",
+                              "precision.techniques.mxfp8_operands=dgrad.dy"},
+                             0);
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  EXPECT_THAT(
+      Folders(*runs),
+      ElementsAre("bf16", "mxfp8", "nvfp4", "mxfp8-bf16_operands=dgrad.dy",
+                  "nvfp4-bf16_operands=dgrad.dy", "mxfp8-bf16_operands=-forward.x-forward.w-",
+                  "nvfp4-bf16_operands=-forward.x-forward.w-", "nvfp4-mxfp8_operands=dgrad.dy"));
+  Comparison comparison;
+  comparison.runs = *runs;
+  EXPECT_EQ(ReferenceOf(comparison, 7), 0U);
+  const auto job = JobOf(Job(), (*runs)[6]);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->precision().techniques().bf16_operands(), ElementsAre("forward.x", "forward.w"));
+}
+
+TEST(PlanRuns, Each_GoesWithEverySettingOfVary) {
+  const auto runs = PlanRuns(Job(), {"bf16", "fp8"}, {"optimizer.lr=1e-4,3e-4"},
+                             {"precision.high_precision_linears=down"}, 0);
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  EXPECT_THAT(Folders(*runs), ElementsAre("bf16-lr=1e-4", "fp8-lr=1e-4", "bf16-lr=3e-4",
+                                          "fp8-lr=3e-4", "fp8-lr=1e-4-high_precision_linears=down",
+                                          "fp8-lr=3e-4-high_precision_linears=down"));
+  Comparison comparison;
+  comparison.runs = *runs;
+  EXPECT_EQ(ReferenceOf(comparison, 5), 2U);
+}
+
 TEST(PlanRuns, WhatIsNoField_IsRefusedWithTheWayOut) {
   const auto message = [](const std::string& vary) {
-    return std::string(PlanRuns(Job(), {"bf16", "fp8"}, {vary}, 0).status().message());
+    return std::string(PlanRuns(Job(), {"bf16", "fp8"}, {vary}, {}, 0).status().message());
   };
   EXPECT_THAT(message("optimizer.lr"), HasSubstr("want FIELD=VALUE,VALUE,..."));
   EXPECT_THAT(message("optimizer.lr=1,"), HasSubstr("a value is empty"));

@@ -1,8 +1,11 @@
 #include "worker/trainer/cli/compare/compare.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -303,6 +306,45 @@ TEST_F(CompareCommandTest, WithoutAReference_NothingElseRuns) {
   ASSERT_EQ(Compare({"nvfp4", "bf16"}), 1);
   EXPECT_EQ(json_["runs"][1]["state"], "not run");
   EXPECT_THAT(File("calls"), Not(HasSubstr("bf16 ")));
+}
+
+// Several processes fill one folder: each takes what is not under way, and what has ended is
+// compared.
+TEST_F(CompareCommandTest, Shared_LeavesRunsToOthersAndTheReportHasAll) {
+  options_.job.overrides = {"batch.micro_batch_size=8"};
+  options_.report = true;
+  EXPECT_EQ(Compare({"bf16", "fp8_current"}), 1) << "nothing has run";
+  options_.report = false;
+  options_.share = true;
+  std::filesystem::create_directories(dir_ + "/out/bf16");
+  const int other = open((dir_ + "/out/bf16/lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  ASSERT_GE(other, 0);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+  EXPECT_EQ(Compare({"bf16", "fp8_current"}), 1);
+  EXPECT_TRUE(json_.is_null()) << "one of several has no table";
+  EXPECT_EQ(Count(File("calls"), "\n"), 1U) << File("calls");
+  options_.share = false;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Compare({"bf16", "fp8_current"}), 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("another process runs"));
+  close(other);
+  options_.share = true;
+  EXPECT_EQ(Compare({"bf16", "fp8_current"}), 0);
+  const std::string calls = File("calls");
+  EXPECT_EQ(Count(calls, "\n"), 2U) << calls;
+  options_.share = false;
+  options_.report = true;
+  EXPECT_EQ(Compare({"bf16", "mxfp8", "fp8_current"}), 0);
+  EXPECT_EQ(File("calls"), calls);
+  ASSERT_EQ(json_["runs"].size(), 2U) << "what has not run is left out";
+  EXPECT_NEAR(json_["runs"][1]["training_gap_percent"].get<double>(), 1.0, 1e-9);
+}
+
+TEST_F(CompareCommandTest, SharedJobWhoseBatchIsOpen_IsRefused) {
+  options_.share = true;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Compare({"bf16", "fp8_current"}), 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("batch.micro_batch_size"));
 }
 
 TEST_F(CompareCommandTest, CalledAgain_TakesWhatIsDoneAndRefusesAnotherJob) {

@@ -2,40 +2,77 @@
 
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
+#include "kernels/cuda/device.h"
 #include "worker/trainer/model/pass.h"
-#include "worker/trainer/precision/numerics.h"
+#include "worker/trainer/precision/plain/plain_copy.h"
 
 namespace hearth::trainer {
 
+using kernels::BlockQuantView;
 using kernels::TensorView;
 
 namespace {
 
-// What the recipe says of the two forms of x or dy.
-const spec::Operand& RowsOperand(const spec::Recipe& recipe, Role role) {
-  return role == Role::kX ? recipe.fprop.a : recipe.dgrad.a;
+// Whether one call can write both forms.
+bool InOnePass(const spec::Operand& rows, const spec::Operand& columns) {
+  return rows.dtype == columns.dtype && rows.layout == columns.layout &&
+         rows.square == columns.square;
 }
 
-const spec::Operand& ColumnsOperand(const spec::Recipe& recipe, Role role) {
-  return role == Role::kX ? recipe.wgrad.a : recipe.wgrad.b;
+// What both forms have in common.
+BlockQuantView Common(const spec::Operand& operand, const BlockQuantView& key) {
+  BlockQuantView quant = key;
+  quant.dtype = operand.dtype;
+  quant.layout = operand.layout;
+  quant.square = operand.square;
+  return quant;
+}
+
+absl::Status QuantizeOne(const kernels::Exec& exec,
+                         const TensorView& plain,
+                         const BlockQuantView& quant) {
+  if (quant.empty()) {
+    return absl::OkStatus();
+  }
+  const kernels::BlockQuantizeTensor tensor = {plain, quant};
+  kernels::BlockQuantizeArgs args;
+  args.tensors = absl::MakeConstSpan(&tensor, 1);
+  return kernels::BlockQuantize(exec, args);
 }
 
 // x or dy.
 class BlockOperand : public StoredForm {
  public:
   BlockOperand(const BlockScaling& scaling, Role role, int k, const OperandBuffers& b)
-      : BlockOperand(scaling,
-                     RowsOperand(*scaling.context().precision->recipe, role),
-                     ColumnsOperand(*scaling.context().precision->recipe, role),
-                     scaling.context().Site(role, k),
-                     k,
-                     b) {}
+      : StoredForm(scaling.Product(scaling.context().Operands(role, k).rows,
+                                   scaling.context().Site(role, k),
+                                   false,
+                                   b.rows,
+                                   b.plain.rows(),
+                                   b.plain.cols()),
+                   scaling.Product(scaling.context().Operands(role, k).columns,
+                                   scaling.context().Site(role, k),
+                                   true,
+                                   b.columns,
+                                   b.plain.cols(),
+                                   b.plain.rows())),
+        scaling_(scaling),
+        operands_(scaling.context().Operands(role, k)),
+        site_(scaling.context().Site(role, k)),
+        rotation_(static_cast<uint32_t>(k)),
+        buffers_(b) {}
 
   OperandTarget Target(const Pass& pass, bool keep_plain, bool blocks, Forms forms) const override {
+    // A producer writes forms of one kind, in one pass, for scales that are known.
+    const bool by_producer = blocks && operands_.rows.quantised() &&
+                             operands_.columns.quantised() && !own_scale() &&
+                             InOnePass(operands_.rows, operands_.columns);
     OperandTarget target;
-    target.plain = keep_plain || !blocks ? buffers_.plain : TensorView();
-    if (blocks) {
-      target.blocks = Blocks(pass, forms);
+    target.plain = keep_plain || !by_producer ? buffers_.plain : TensorView();
+    if (by_producer) {
+      BlockForms made = Blocks(pass, forms);
+      target.blocks = made.rows;
+      target.blocks.columns = made.columns.columns;
     }
     return target;
   }
@@ -51,57 +88,82 @@ class BlockOperand : public StoredForm {
                     const Pass& pass,
                     const TensorView& plain,
                     Forms forms) const override {
-    const kernels::BlockQuantizeTensor tensor = {plain, Blocks(pass, forms)};
-    kernels::BlockQuantizeArgs args;
-    args.tensors = absl::MakeConstSpan(&tensor, 1);
-    return kernels::BlockQuantize(exec, args);
+    if (own_scale() && forms != Forms::kColumns) {
+      HEARTH_RETURN_IF_ERROR(scaling_.ScaleTensor(exec, site_, plain));
+    }
+    BlockForms made = Blocks(pass, forms);
+    if (InOnePass(operands_.rows, operands_.columns)) {
+      made.rows.columns = made.columns.columns;
+      made.columns = {};
+    }
+    HEARTH_RETURN_IF_ERROR(QuantizeOne(exec, plain, made.rows));
+    HEARTH_RETURN_IF_ERROR(QuantizeOne(exec, plain, made.columns));
+    HEARTH_RETURN_IF_ERROR(CopyPlain(exec, plain, made.plain_rows));
+    return CopyPlain(exec, plain, made.plain_columns);
   }
 
  private:
-  BlockOperand(const BlockScaling& scaling,
-               const spec::Operand& rows,
-               const spec::Operand& columns,
-               int64_t site,
-               int k,
-               const OperandBuffers& b)
-      : StoredForm(scaling.Product(rows, site, false, b.rows, b.plain.rows(), b.plain.cols()),
-                   scaling.Product(columns, site, true, b.columns, b.plain.cols(), b.plain.rows())),
-        scaling_(scaling),
-        rows_(rows),
-        columns_(columns),
-        site_(site),
-        rotation_(static_cast<uint32_t>(k)),
-        buffers_(b) {}
+  // What is to be written of the forms: each in blocks or as a copy.
+  struct BlockForms {
+    BlockQuantView rows;
+    BlockQuantView columns;
+    void* plain_rows = nullptr;
+    void* plain_columns = nullptr;
+  };
 
-  kernels::BlockQuantView Blocks(const Pass& pass, Forms forms) const {
+  bool own_scale() const {
+    return operands_.rows.own_tensor_scale || operands_.columns.own_tensor_scale;
+  }
+
+  BlockQuantView Key(const Pass& pass) const {
+    BlockQuantView key;
+    key.key.seed = pass.seed;
+    key.key.step = pass.step;
+    key.key.micro_batch = pass.micro_batch;
+    key.key.tensor = static_cast<uint32_t>(site_);
+    key.position = pass.position;
+    key.rotation = rotation_;
+    return key;
+  }
+
+  BlockForms Blocks(const Pass& pass, Forms forms) const {
     const ScalingContext& context = scaling_.context();
     const int64_t rows = buffers_.plain.rows();
     const int64_t cols = buffers_.plain.cols();
-    kernels::BlockQuantView quant;
-    quant.dtype = rows_.dtype;
-    quant.layout = rows_.layout;
+    const BlockQuantView key = Key(pass);
+    BlockForms made;
     // Magnitude and counts are taken with the rows, once a tensor.
     if (forms != Forms::kColumns) {
-      quant.rows = scaling_.Form(rows_, site_, false, buffers_.rows, rows, cols);
-      quant.amax = pass.record ? context.sites.At(site_).amax : nullptr;
-      quant.rows.counts = pass.count ? context.counts + 2 * site_ : nullptr;
+      // A view in some layout carries the magnitude also where the rows are a copy.
+      made.rows = operands_.rows.quantised() ? Common(operands_.rows, key) : key;
+      made.rows.amax = pass.record ? context.sites.At(site_).amax : nullptr;
+      if (operands_.rows.quantised()) {
+        made.rows.rows = scaling_.Form(operands_.rows, site_, false, buffers_.rows, rows, cols);
+        made.rows.rows.counts = pass.count ? context.counts + 2 * site_ : nullptr;
+      } else {
+        made.plain_rows = buffers_.rows;
+      }
     }
     // Evaluation has no use for columns.
     if (forms != Forms::kRows && pass.record) {
-      quant.columns = scaling_.Form(columns_, site_, true, buffers_.columns, cols, rows);
+      if (operands_.columns.quantised()) {
+        made.columns = Common(operands_.columns, key);
+        made.columns.columns =
+            scaling_.Form(operands_.columns, site_, true, buffers_.columns, cols, rows);
+      } else {
+        made.plain_columns = buffers_.columns;
+      }
     }
-    quant.key.seed = pass.seed;
-    quant.key.step = pass.step;
-    quant.key.micro_batch = pass.micro_batch;
-    quant.key.tensor = static_cast<uint32_t>(site_);
-    quant.position = pass.position;
-    quant.rotation = rotation_;
-    return quant;
+    // The view of rows speaks for both where they are written together.
+    if (forms == Forms::kColumns && InOnePass(operands_.rows, operands_.columns)) {
+      made.rows = made.columns;
+      made.rows.columns = {};
+    }
+    return made;
   }
 
   const BlockScaling& scaling_;
-  const spec::Operand& rows_;
-  const spec::Operand& columns_;
+  FormOperands operands_;
   int64_t site_;
   uint32_t rotation_;
   OperandBuffers buffers_;
@@ -122,30 +184,46 @@ BlockScaling::BlockScaling(const ScalingContext& context)
 
 void BlockScaling::AddWeight(int k) {
   const QuantisedWeight& weight = context_.weights[static_cast<size_t>(k)];
-  const spec::Recipe& recipe = *context_.precision->recipe;
+  const FormOperands operands = context_.Operands(Role::kW, k);
   const int64_t site = context_.Site(Role::kW, k);
   const int64_t out = weight.weight.rows();
   const int64_t in = weight.weight.cols();
-  kernels::BlockQuantizeTensor tensor;
-  tensor.x = weight.weight;
-  tensor.quant.dtype = recipe.fprop.b.dtype;
-  tensor.quant.layout = recipe.fprop.b.layout;
-  tensor.quant.square = recipe.fprop.b.square;
+  BlockQuantView key;
   // The key of the random numbers: every tensor draws others.
-  tensor.quant.key.tensor = static_cast<uint32_t>(site);
-  tensor.quant.rotation = static_cast<uint32_t>(k);
-  const kernels::BlockForm columns = Form(recipe.dgrad.b, site, true, weight.columns, in, out);
+  key.key.tensor = static_cast<uint32_t>(site);
+  key.rotation = static_cast<uint32_t>(k);
+  kernels::BlockQuantizeTensor rows = {weight.weight, Common(operands.rows, key)};
+  kernels::BlockQuantizeTensor columns = {weight.weight, Common(operands.columns, key)};
+  if (operands.rows.quantised()) {
+    rows.quant.rows = Form(operands.rows, site, false, weight.rows, out, in);
+  }
+  if (operands.columns.quantised()) {
+    columns.quant.columns = Form(operands.columns, site, true, weight.columns, in, out);
+  }
   // Signs that are drawn in each step are not known yet when the update writes the weights: these
   // columns are made when the step begins (BeginStep).
-  if (recipe.dgrad.b.signs == spec::HadamardSigns::kSeeded) {
-    tensor.quant.columns = columns;
-    each_step_.push_back(tensor);
-    tensor.quant.columns = {};
-  } else {
-    tensor.quant.columns = columns;
+  const bool each_step =
+      operands.columns.quantised() && operands.columns.signs == spec::HadamardSigns::kSeeded;
+  if (!each_step && InOnePass(operands.rows, operands.columns)) {
+    rows.quant.columns = columns.quant.columns;
+    columns.quant.columns = {};
   }
-  tensor.quant.rows = Form(recipe.fprop.b, site, false, weight.rows, out, in);
-  weights_.push_back(tensor);
+  rows_.Add(rows);
+  columns_.Add(each_step ? kernels::BlockQuantizeTensor() : columns);
+  each_step_.Add(each_step ? columns : kernels::BlockQuantizeTensor());
+}
+
+void BlockScaling::WeightForms::Add(const kernels::BlockQuantizeTensor& tensor) {
+  if (!tensor.quant.empty()) {
+    tensors.push_back(tensor);
+  }
+  ends.push_back(tensors.size());
+}
+
+absl::Span<const kernels::BlockQuantizeTensor> BlockScaling::WeightForms::Of(
+    const WeightRange& weights) const {
+  const size_t begin = ends[weights.first];
+  return absl::MakeConstSpan(tensors).subspan(begin, ends[weights.first + weights.count] - begin);
 }
 
 std::shared_ptr<const OperandForm> BlockScaling::Bind(Role role,
@@ -155,12 +233,13 @@ std::shared_ptr<const OperandForm> BlockScaling::Bind(Role role,
     return std::make_shared<BlockOperand>(*this, role, k, buffers);
   }
   const QuantisedWeight& weight = context_.weights[static_cast<size_t>(k)];
-  const spec::Recipe& recipe = *context_.precision->recipe;
+  const FormOperands operands = context_.Operands(role, k);
   const int64_t site = context_.Site(role, k);
   const int64_t out = weight.weight.rows();
   const int64_t in = weight.weight.cols();
-  return std::make_shared<StoredForm>(Product(recipe.fprop.b, site, false, weight.rows, out, in),
-                                      Product(recipe.dgrad.b, site, true, weight.columns, in, out));
+  return std::make_shared<StoredForm>(
+      Product(operands.rows, site, false, weight.rows, out, in),
+      Product(operands.columns, site, true, weight.columns, in, out));
 }
 
 float* BlockScaling::TensorScale(int64_t site, bool columns) const {
@@ -178,7 +257,7 @@ kernels::BlockForm BlockScaling::Form(const spec::Operand& operand,
   form.values = data;
   // Values and scales lie one behind the other in one buffer.
   form.scales = static_cast<uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
-  if (operand.delayed()) {
+  if (operand.tensor_scale()) {
     form.amax = context_.sites.At(site).carried;
     form.tensor_scale = TensorScale(site, columns);
   }
@@ -194,12 +273,15 @@ ProductOperand BlockScaling::Product(const spec::Operand& operand,
                                      void* data,
                                      int64_t lines,
                                      int64_t extent) const {
+  if (!operand.quantised()) {
+    return columns ? PlainCopy(data, extent, lines, true) : PlainCopy(data, lines, extent, false);
+  }
   ProductOperand product;
   product.values = TensorView(data, operand.dtype, {lines, extent});
   product.block_scales =
       static_cast<const uint8_t*>(data) + spec::FormScaleOffset(operand, lines, extent);
   product.layout = operand.layout;
-  product.scale = operand.delayed() ? TensorScale(site, columns) : nullptr;
+  product.scale = operand.tensor_scale() ? TensorScale(site, columns) : nullptr;
   return product;
 }
 
@@ -208,44 +290,69 @@ absl::Status BlockScaling::Reset(const kernels::Exec& exec) const {
 }
 
 void BlockScaling::BindStep(uint64_t seed, const kernels::StepInputs* position) {
-  for (kernels::BlockQuantizeTensor& tensor : each_step_) {
+  for (kernels::BlockQuantizeTensor& tensor : each_step_.tensors) {
     tensor.quant.key.seed = seed;
     tensor.quant.position = position;
   }
 }
 
 absl::Status BlockScaling::BeginStep(const kernels::Exec& exec, const WeightRange& weights) const {
-  if (each_step_.empty()) {
-    return absl::OkStatus();
-  }
   kernels::BlockQuantizeArgs args;
-  args.tensors = absl::MakeConstSpan(each_step_).subspan(weights.first, weights.count);
-  return kernels::BlockQuantize(exec, args);
+  args.tensors = each_step_.Of(weights);
+  return args.tensors.empty() ? absl::OkStatus() : kernels::BlockQuantize(exec, args);
+}
+
+float BlockScaling::Margin() const {
+  const spec::Recipe& recipe = *context_.precision->recipe;
+  if (recipe.delayed()) {
+    return kBlockMargin;
+  }
+  // A rotation of h elements makes none larger than sqrt(h) times the largest.
+  float margin = 1.0F;
+  for (const spec::Operand* operand : recipe.operands()) {
+    while (margin * margin < static_cast<float>(operand->hadamard)) {
+      margin *= 2;
+    }
+  }
+  return margin;
 }
 
 absl::Status BlockScaling::UpdateAmax(const kernels::Exec& exec,
                                       int64_t first,
                                       int64_t count,
                                       const int32_t* skip) const {
-  if (!context_.precision->recipe->delayed()) {
-    return absl::OkStatus();  // no operand has a scale of the tensor
-  }
   kernels::UpdateBlockAmaxArgs args;
   args.n = count;
   args.measured = context_.sites.At(first).amax;
   args.amax = context_.sites.At(first).carried;
-  args.margin = kBlockMargin;
+  args.margin = Margin();
   args.skip = skip;
   return kernels::UpdateBlockAmax(exec, args);
 }
 
+absl::Status BlockScaling::ScaleTensor(const kernels::Exec& exec,
+                                       int64_t site,
+                                       const TensorView& plain) const {
+  float* const amax = context_.sites.At(site).amax;
+  // Passes that only evaluate begin with what training has left there.
+  HEARTH_RETURN_IF_ERROR(kernels::Zero(exec, amax, sizeof(float)));
+  BlockQuantView measured;
+  measured.amax = amax;
+  HEARTH_RETURN_IF_ERROR(QuantizeOne(exec, plain, measured));
+  return UpdateAmax(exec, site, 1, nullptr);
+}
+
 absl::Status BlockScaling::UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const {
-  return UpdateAmax(exec, 0, 2 * context_.size(), skip);
+  // Without delayed scales nothing is made of magnitudes of x and dy after the step.
+  return context_.precision->recipe->delayed() ? UpdateAmax(exec, 0, 2 * context_.size(), skip)
+                                               : absl::OkStatus();
 }
 
 absl::Status BlockScaling::UpdateWeights(const kernels::Exec& exec, const int32_t* skip) const {
+  const bool scaled = context_.precision->recipe->Any(
+      [](const spec::Operand& operand) { return operand.tensor_scale(); });
   // Sites are all x, then all dy, then all weights.
-  return UpdateAmax(exec, 2 * context_.size(), context_.size(), skip);
+  return scaled ? UpdateAmax(exec, 2 * context_.size(), context_.size(), skip) : absl::OkStatus();
 }
 
 absl::Status BlockScaling::QuantizeWeights(const kernels::Exec& exec,
@@ -253,10 +360,15 @@ absl::Status BlockScaling::QuantizeWeights(const kernels::Exec& exec,
                                            const int32_t* skip,
                                            uint64_t* counter) const {
   kernels::BlockQuantizeArgs args;
-  args.tensors = absl::MakeConstSpan(weights_).subspan(weights.first, weights.count);
   args.skip = skip;
-  args.counter = counter;
-  return kernels::BlockQuantize(exec, args);
+  for (const WeightForms* forms : {&rows_, &columns_}) {
+    args.tensors = forms->Of(weights);
+    // Each weight counts once.
+    args.counter = forms == &rows_ ? counter : nullptr;
+    HEARTH_RETURN_IF_ERROR(args.tensors.empty() ? absl::OkStatus()
+                                                : kernels::BlockQuantize(exec, args));
+  }
+  return CopyPlainWeights(exec, context_, weights);
 }
 
 }  // namespace hearth::trainer

@@ -1,8 +1,9 @@
 // One scale for each block, in any layout (common/formats/block_layout.h). Where the layout has a
 // scale of the tensor too, it is made for kBlockMargin times the largest magnitude of the step
-// before (QuantSite::carried).
+// before (QuantSite::carried), or for the tensor's own (spec::Operand::own_tensor_scale).
 #pragma once
 
+#include "absl/types/span.h"
 #include "kernels/block_quantize/block_quantize.h"
 #include "worker/trainer/precision/scaling.h"
 
@@ -45,9 +46,24 @@ class BlockScaling : public Scaling {
                          void* data,
                          int64_t lines,
                          int64_t extent) const;
+  // The tensor's scale for its own magnitude, before its forms are made.
+  absl::Status ScaleTensor(const kernels::Exec& exec,
+                           int64_t site,
+                           const kernels::TensorView& plain) const;
 
  private:
+  // Forms of weights that one call writes, at most one entry a weight.
+  struct WeightForms {
+    std::vector<kernels::BlockQuantizeTensor> tensors;
+    std::vector<size_t> ends = {0};  // behind each weight's, by number
+    // The next weight's; empty: it has none here.
+    void Add(const kernels::BlockQuantizeTensor& tensor);
+    absl::Span<const kernels::BlockQuantizeTensor> Of(const WeightRange& weights) const;
+  };
+
   void AddWeight(int k);
+  // What the magnitudes are multiplied with for which tensors' scales are made.
+  float Margin() const;
   absl::Status UpdateAmax(const kernels::Exec& exec,
                           int64_t first,
                           int64_t count,
@@ -55,10 +71,10 @@ class BlockScaling : public Scaling {
   float* TensorScale(int64_t site, bool columns) const;
 
   ScalingContext context_;
-  float* column_scale_inverse_;                        // [3 n], in steps of kScaleInverseStride
-  std::vector<kernels::BlockQuantizeTensor> weights_;  // every form but those below
-  // Columns whose signs are new in each step; of all weights or of none.
-  std::vector<kernels::BlockQuantizeTensor> each_step_;
+  float* column_scale_inverse_;  // [3 n], in steps of kScaleInverseStride
+  WeightForms rows_;             // and columns that are written in the same pass
+  WeightForms columns_;          // in another layout than the rows
+  WeightForms each_step_;        // columns whose signs are new in each step
 };
 
 }  // namespace hearth::trainer

@@ -30,7 +30,8 @@ class CurrentOperand : public TensorOperand {
                       const OperandTarget& /*target*/,
                       Forms forms) const override {
     if (forms == Forms::kColumns) {
-      return absl::OkStatus();  // the producer wrote them with forward's scale, and forward counted
+      // The producer wrote them with forward's scale, and forward counted.
+      return Copy(exec, pass, buffers().plain, forms);
     }
     return QuantizeMeasured(exec, pass, buffers().plain, forms);
   }
@@ -40,7 +41,8 @@ class CurrentOperand : public TensorOperand {
                     const TensorView& plain,
                     Forms forms) const override {
     if (forms == Forms::kColumns) {
-      return Quantize(exec, plain, View(forms));
+      HEARTH_RETURN_IF_ERROR(Quantize(exec, plain, View(forms)));
+      return Copy(exec, pass, plain, forms);
     }
     // Its own scale comes first, from a pass over the tensor that measures it.
     HEARTH_RETURN_IF_ERROR(Quantize(exec, plain, Measurement()));
@@ -55,6 +57,7 @@ class CurrentOperand : public TensorOperand {
     HEARTH_RETURN_IF_ERROR(UpdateScale(exec));
     // The maximum is recorded already; a second pass would count it again.
     HEARTH_RETURN_IF_ERROR(Quantize(exec, plain, View(forms)));
+    HEARTH_RETURN_IF_ERROR(Copy(exec, pass, plain, forms));
     return Count(exec, pass);
   }
 };
@@ -62,8 +65,8 @@ class CurrentOperand : public TensorOperand {
 }  // namespace
 
 std::shared_ptr<const OperandForm> CurrentScaling::BindActivation(
-    int64_t site, const OperandBuffers& buffers) const {
-  return std::make_shared<CurrentOperand>(*this, site, buffers);
+    Role role, int k, const OperandBuffers& buffers) const {
+  return std::make_shared<CurrentOperand>(*this, role, k, buffers);
 }
 
 }  // namespace hearth::trainer

@@ -11,7 +11,8 @@ class CurrentScaling : public TensorScaling {
   using TensorScaling::TensorScaling;
 
  private:
-  std::shared_ptr<const OperandForm> BindActivation(int64_t site,
+  std::shared_ptr<const OperandForm> BindActivation(Role role,
+                                                    int k,
                                                     const OperandBuffers& buffers) const override;
 };
 

@@ -27,6 +27,7 @@ class DelayedOperand : public TensorOperand {
                       const Pass& pass,
                       const OperandTarget& /*target*/,
                       Forms forms) const override {
+    HEARTH_RETURN_IF_ERROR(Copy(exec, pass, buffers().plain, forms));
     return forms == Forms::kColumns ? absl::OkStatus() : Count(exec, pass);  // forward counted
   }
 
@@ -37,6 +38,7 @@ class DelayedOperand : public TensorOperand {
     QuantView quant = View(forms);
     quant.amax = Recorded(pass, forms);
     HEARTH_RETURN_IF_ERROR(Quantize(exec, plain, quant));
+    HEARTH_RETURN_IF_ERROR(Copy(exec, pass, plain, forms));
     return forms == Forms::kColumns ? absl::OkStatus() : Count(exec, pass);
   }
 
@@ -56,8 +58,8 @@ absl::Status DelayedScaling::UpdateActivations(const kernels::Exec& exec,
 }
 
 std::shared_ptr<const OperandForm> DelayedScaling::BindActivation(
-    int64_t site, const OperandBuffers& buffers) const {
-  return std::make_shared<DelayedOperand>(*this, site, buffers);
+    Role role, int k, const OperandBuffers& buffers) const {
+  return std::make_shared<DelayedOperand>(*this, role, k, buffers);
 }
 
 }  // namespace hearth::trainer

@@ -13,7 +13,8 @@ class DelayedScaling : public TensorScaling {
   absl::Status UpdateActivations(const kernels::Exec& exec, const int32_t* skip) const override;
 
  private:
-  std::shared_ptr<const OperandForm> BindActivation(int64_t site,
+  std::shared_ptr<const OperandForm> BindActivation(Role role,
+                                                    int k,
                                                     const OperandBuffers& buffers) const override;
 };
 

@@ -4,14 +4,19 @@
 
 #include "absl/types/span.h"
 #include "kernels/quantize/quantize.h"
+#include "worker/trainer/precision/scaling.h"
 
 namespace hearth::trainer {
 
 TensorScales::TensorScales(QuantSites sites, const spec::Recipe& recipe)
     : sites_(std::move(sites)) {
-  // One scale serves both forms of a tensor, and so does one format: tables_test.cc.
-  for (const spec::Operand* operand : {&recipe.fprop.a, &recipe.dgrad.a, &recipe.fprop.b}) {
-    dtypes_.insert(dtypes_.end(), static_cast<size_t>(sites_.weights()), operand->dtype);
+  // One scale serves both forms of a tensor, and so does one format: tables_test.cc. Where one form
+  // stays in BF16 the other one's counts; where both do, nothing reads the scales.
+  for (const Role role : {Role::kX, Role::kDy, Role::kW}) {
+    const FormOperands operands = OperandsOf(recipe, role);
+    const spec::Operand& operand = operands.rows.quantised() ? operands.rows : operands.columns;
+    dtypes_.insert(dtypes_.end(), static_cast<size_t>(sites_.weights()),
+                   operand.quantised() ? operand.dtype : kernels::DType::kE4M3);
   }
 }
 
