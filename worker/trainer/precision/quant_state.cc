@@ -74,7 +74,7 @@ QuantState::QuantState(const spec::PrecisionPlan& precision,
 }
 
 void QuantState::BindUnits(const ParameterStore& parameters) {
-  if (!parameters.weights_divided()) {
+  if (parameters.units().empty()) {
     return;
   }
   const spec::WeightUnits& units = parameters.units();
@@ -88,7 +88,8 @@ void QuantState::BindUnits(const ParameterStore& parameters) {
     HEARTH_CHECK(range.first + range.count == k + 1, "the table has a unit's weights together");
   }
   for (const StorePiece& piece : parameters.pieces()) {
-    if (const int k = Find(piece.place.parameter); k >= 0) {
+    const int k = Find(piece.place.parameter);
+    if (k >= 0 && piece.blocks.empty()) {
       kernels::QuantizeTensor& tensor = own_.emplace_back();
       tensor.x = piece.weight;
       tensor.quant.amax = amax(2 * size() + k);
@@ -274,6 +275,16 @@ absl::Status QuantState::MeasureWeights(const kernels::Exec& exec) const {
   }
   HEARTH_RETURN_IF_ERROR(ForgetWeightAmax(exec));
   return Measure(exec, by_unit() ? own_ : measured_);
+}
+
+absl::Status QuantState::MeasureUnit(const kernels::Exec& exec, int unit) const {
+  if (!by_unit()) {
+    return absl::OkStatus();
+  }
+  const WeightRange& weights = unit_weights_[static_cast<size_t>(unit)];
+  return weights.count == 0
+             ? absl::OkStatus()
+             : Measure(exec, absl::MakeConstSpan(measured_).subspan(weights.first, weights.count));
 }
 
 absl::Status QuantState::Measure(const kernels::Exec& exec,

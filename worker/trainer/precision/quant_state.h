@@ -80,6 +80,8 @@ class QuantState {
   // Their magnitudes from the weights themselves: at the start of a run. Where weights are divided,
   // those of this rank's part: the maximum over the ranks (WeightAmax) counts.
   absl::Status MeasureWeights(const kernels::Exec& exec) const;
+  // The same for the weights of a unit, which are in their place; adds to what was measured.
+  absl::Status MeasureUnit(const kernels::Exec& exec, int unit) const;
   // Scaled and quantised as they are, by what was measured; and all three.
   absl::Status ScaleWeights(const kernels::Exec& exec) const;
   absl::Status StartWeights(const kernels::Exec& exec) const;
@@ -134,7 +136,7 @@ class QuantState {
   std::vector<int> number_;                        // by parameter
   std::vector<int> layers_;                        // by number; -1: the output projection
   std::vector<kernels::QuantizeTensor> measured_;  // weights, only the magnitude
-  std::vector<WeightRange> unit_weights_;          // by unit of divided weights
+  std::vector<WeightRange> unit_weights_;          // by unit of weights that come in units
   std::vector<kernels::QuantizeTensor> own_;       // what this rank has of them, as measured_
   QuantSites sites_;
   TensorScales fallback_;       // of PrecisionPlan::fallback, from the same magnitudes; empty: none
