@@ -20,8 +20,8 @@ class WholeWeights {
   // `parameters` have weights that come in units, and outlive this.
   explicit WholeWeights(const ParameterStore& parameters);
 
-  // As ParameterStore::weight, in host memory: what Take copied last, in the storage format. Of a
-  // weight that does not come in a unit: the weight in its place.
+  // As ParameterStore::weight, in host memory: what Take copied last, in the storage format. A
+  // weight that comes in no unit is the one in its place.
   const kernels::TensorView& weight(int i) const { return weights_[static_cast<size_t>(i)]; }
   // Copies the weights of a unit, which is in its slot. On a GPU done when the stream gets there.
   absl::Status Take(const kernels::Exec& exec, int unit) const;

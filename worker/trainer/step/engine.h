@@ -115,8 +115,8 @@ class Engine {
   const kernels::TensorView& whole_weight(int i) const {
     return whole_ != nullptr ? whole_->weight(i) : parameters_->weight(i);
   }
-  // Copies the weights of a unit that is in its place to where whole_weight reads them, if this rank
-  // keeps them.
+  // Copies the weights of a unit that is in its place to where whole_weight reads them, if this
+  // rank keeps them.
   absl::Status TakeWhole(int unit) const {
     return whole_ != nullptr ? whole_->Take(exec_, unit) : absl::OkStatus();
   }
