@@ -11,11 +11,11 @@
 //
 // Scales stay. A value that is rounded stochastically on a grid of step d gains the variance
 // f (1 - f) d^2, f being the part cut off. On the grid that it lies on f is as small as the update.
-// On another one it is anything: scales made again at every step would add about d^2 / 6 each time,
-// which is as much as the weights after some 70 steps of q4_0. So a group keeps its scale as long as
-// its values fit and use half of the codes. A new scale leaves room for the largest value to grow:
-// an eighth (q8_0), a seventh (q4_0), or what E4M3 rounds up (nvfp4). Values that have not changed
-// keep their codes, bit for bit.
+// On another one it is anything: scales made again at every step would add about d^2 / 6 each
+// time, which is as much as the weights after some 70 steps of q4_0. So a group keeps its scale as
+// long as its values fit and use half of the codes. A new scale leaves room for the largest value
+// to grow: an eighth (q8_0), a seventh (q4_0), or what E4M3 rounds up (nvfp4). Values that have not
+// changed keep their codes, bit for bit.
 //
 // A group with a value that is not finite, or that no scale reaches, decodes to NaN. Memory of zero
 // bytes decodes to zeros.
