@@ -16,6 +16,7 @@
 #include "common/weights/manifest.h"
 #include "common/weights/model_folder.h"
 #include "common/weights/safetensors.h"
+#include "common/weights/stored_blocks.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::weights {
@@ -169,14 +170,28 @@ absl::StatusOr<Exported> WriteGgufFile(Env& env,
     ReadGgufRows(*folder->weights, model.tensors[index], first, rows, out);
     return absl::OkStatus();
   };
+  HEARTH_ASSIGN_OR_RETURN(const StoredBlocks blocks,
+                          StoredBlocks::Open(env, dir, folder->table, *options.dtype));
+  const bool copies = options.weights == WeightChoice::kStep && blocks.tensors() > 0;
+  const auto encoded = [&](size_t index, int64_t row) -> const uint8_t* {
+    const GgufSource& source = model.tensors[index];
+    const bool own = source.parameter >= 0 && source.tensor.format == options.dtype;
+    return own ? blocks.Row(static_cast<size_t>(source.parameter), source.RowOf(row)) : nullptr;
+  };
   Exported done;
   done.notes = std::move(model.notes);
+  if (copies) {
+    done.notes.push_back(absl::StrCat(blocks.tensors(), " matrices were trained in ",
+                                      std::string(options.dtype->name),
+                                      ": their blocks are written as they are"));
+  }
   done.notes.insert(done.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   done.tensors = static_cast<int64_t>(tensors.size());
   HEARTH_RETURN_IF_ERROR(
       WriteInPlace(env, options.out, [&](const std::string& temporary) -> absl::Status {
-        HEARTH_ASSIGN_OR_RETURN(const FileFacts facts, WriteGguf(env, temporary, metadata, tensors,
-                                                                 fill, options.threads));
+        HEARTH_ASSIGN_OR_RETURN(const FileFacts facts,
+                                WriteGguf(env, temporary, metadata, tensors, fill, options.threads,
+                                          copies ? encoded : EncodedRow()));
         done.bytes = facts.bytes;
         return absl::OkStatus();
       }));
@@ -196,7 +211,9 @@ absl::StatusOr<Exported> ExportModel(Env& env,
                                      const std::string& dir,
                                      const ExportFormat& format,
                                      const ExportOptions& options) {
-  HEARTH_RETURN_IF_ERROR(Verify(env, verifier, dir, options.weights));
+  // The weights may then come from state/, as the average does.
+  HEARTH_ASSIGN_OR_RETURN(const bool blocks, HasStoredBlocks(env, dir, *options.dtype));
+  HEARTH_RETURN_IF_ERROR(Verify(env, verifier, dir, blocks ? WeightChoice::kEma : options.weights));
   return format.write(env, dir, options);
 }
 

@@ -1,5 +1,6 @@
 #include "common/weights/export.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -254,6 +255,71 @@ TEST_F(ExportTest, Quantised_MatricesInBlocks_VectorsF32_OddRowsF16) {
     EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").type, format->ggml_type);
     EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").bytes, want);
   }
+}
+
+// A model that was trained in blocks: they go into the file as they are, row by row. Another format
+// is made of model.safetensors.
+TEST_F(ExportTest, StoredBlocks_AreCopied) {
+  const v1::ModelSpec spec = Llama64();
+  WriteModel(spec);
+  const TestModel m = MakeTestModel(spec);
+  const formats::StoredFormat& format = formats::kStoredQ8_0;
+  std::vector<TensorEntry> entries;
+  for (const spec::Parameter& p : m.table) {
+    if (p.group == spec::ParameterGroup::kMatrix && p.shape[1] % format.block == 0) {
+      entries.push_back({"q8_0." + p.name, TensorDType::kU8, {format.Bytes(p.elements())}});
+    }
+  }
+  ASSERT_FALSE(entries.empty());
+  // Bytes that no encoder would make of the weights.
+  const auto byte = [](size_t index, int64_t at) {
+    return static_cast<uint8_t>(static_cast<int64_t>(index) * 31 + at * 7 + at / 34);
+  };
+  ASSERT_TRUE(Env::Real().CreateDirs(model_ + "/state").ok());
+  const auto written = WriteSafetensors(
+      Env::Real(), model_ + "/state/tensors.safetensors", entries, {},
+      [&byte](size_t index, int64_t begin, absl::Span<uint8_t> out) {
+        for (size_t i = 0; i < out.size(); ++i) {
+          out[i] = byte(index, begin + static_cast<int64_t>(i));
+        }
+        return absl::OkStatus();
+      },
+      1);
+  ASSERT_TRUE(written.ok()) << written.status();
+  const GgufFile file = Gguf(format);
+  EXPECT_THAT(notes_, ::testing::Contains(HasSubstr("matrices were trained in q8_0")));
+  const auto entry_of = [&entries](const std::string& name) {
+    const auto found = std::find_if(entries.begin(), entries.end(), [&name](const TensorEntry& e) {
+      return e.name == "q8_0." + name;
+    });
+    EXPECT_NE(found, entries.end()) << name;
+    return static_cast<size_t>(found - entries.begin());
+  };
+  constexpr int64_t kRow = 64 / 32 * 34;
+  const auto row_of = [&](size_t index, int64_t row) {
+    std::string bytes;
+    for (int64_t i = 0; i < kRow; ++i) {
+      bytes.push_back(static_cast<char>(byte(index, row * kRow + i)));
+    }
+    return bytes;
+  };
+  const size_t gate_up = entry_of(
+      m.table[static_cast<size_t>(spec::FindParameter(m.table, spec::Slot::kFfnIn, 1))].name);
+  std::string up;
+  for (int64_t row = spec.ffn_hidden(); row < 2 * spec.ffn_hidden(); ++row) {
+    up += row_of(gate_up, row);
+  }
+  EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").bytes, up);
+  // Heads of 16 rows, whose halves are neighbours in the file.
+  const size_t qkv = entry_of(
+      m.table[static_cast<size_t>(spec::FindParameter(m.table, spec::Slot::kQkv, 0))].name);
+  std::string q;
+  for (int64_t row = 0; row < 64; ++row) {
+    q += row_of(qkv, row / 16 * 16 + row % 2 * 8 + row % 16 / 2);
+  }
+  EXPECT_EQ(file.tensors.at("blk.0.attn_q.weight").bytes, q);
+  Gguf(formats::kStoredQ4_0);
+  EXPECT_THAT(notes_, ::testing::Not(::testing::Contains(HasSubstr("were trained in"))));
 }
 
 TEST_F(ExportTest, FileOfSeveralChunks_IsTheSameForAnyThreads) {

@@ -133,6 +133,23 @@ absl::Status FillTensorBytes(const GgufTensor& tensor,
   return absl::OkStatus();
 }
 
+// The same of rows that are encoded already.
+void CopyTensorBytes(const GgufTensor& tensor,
+                     size_t index,
+                     const EncodedRow& encoded,
+                     int64_t begin,
+                     absl::Span<uint8_t> out) {
+  const int64_t row_bytes = tensor.format->Bytes(tensor.columns());
+  while (!out.empty()) {
+    const int64_t within = begin % row_bytes;
+    const auto count =
+        static_cast<size_t>(std::min(row_bytes - within, static_cast<int64_t>(out.size())));
+    std::memcpy(out.data(), encoded(index, begin / row_bytes) + within, count);
+    out.remove_prefix(count);
+    begin += static_cast<int64_t>(count);
+  }
+}
+
 }  // namespace
 
 int64_t GgufTensor::rows() const {
@@ -148,7 +165,8 @@ absl::StatusOr<FileFacts> WriteGguf(Env& env,
                                     const GgufMetadata& metadata,
                                     absl::Span<const GgufTensor> tensors,
                                     const FillRows& fill,
-                                    int threads) {
+                                    int threads,
+                                    const EncodedRow& encoded) {
   std::set<std::string> names;
   std::vector<int64_t> begins = {0};
   for (const GgufTensor& tensor : tensors) {
@@ -169,10 +187,16 @@ absl::StatusOr<FileFacts> WriteGguf(Env& env,
     for (size_t i = 0; i < tensors.size(); ++i) {
       const int64_t first = std::max(offset, head_bytes + begins[i]);
       const int64_t past = std::min(end, head_bytes + begins[i] + tensors[i].bytes());
-      if (first < past) {
-        HEARTH_RETURN_IF_ERROR(FillTensorBytes(
-            tensors[i], i, fill, first - head_bytes - begins[i],
-            out.subspan(static_cast<size_t>(first - offset), static_cast<size_t>(past - first))));
+      if (first >= past) {
+        continue;
+      }
+      const int64_t begin = first - head_bytes - begins[i];
+      const absl::Span<uint8_t> part =
+          out.subspan(static_cast<size_t>(first - offset), static_cast<size_t>(past - first));
+      if (encoded && encoded(i, 0) != nullptr) {
+        CopyTensorBytes(tensors[i], i, encoded, begin, part);
+      } else {
+        HEARTH_RETURN_IF_ERROR(FillTensorBytes(tensors[i], i, fill, begin, part));
       }
     }
     return absl::OkStatus();

@@ -45,6 +45,10 @@ struct GgufTensor {
 // threads at a time.
 using FillRows = std::function<absl::Status(size_t index, int64_t first, int64_t rows, float* out)>;
 
+// Row `row` of tensor `index` in the tensor's own format, to be copied; null: `fill` has it, as all
+// rows of that tensor. Called from several threads at a time.
+using EncodedRow = std::function<const uint8_t*(size_t index, int64_t row)>;
+
 // Writes the file with `threads` threads (>= 1), on which its bytes do not depend, and some
 // megabytes of memory for each. kInvalidArgument: two tensors of one name; a value that is not
 // finite in a format with blocks (tensor and row are named). Errors: those of `fill` and Env.
@@ -53,6 +57,7 @@ absl::StatusOr<FileFacts> WriteGguf(Env& env,
                                     const GgufMetadata& metadata,
                                     absl::Span<const GgufTensor> tensors,
                                     const FillRows& fill,
-                                    int threads);
+                                    int threads,
+                                    const EncodedRow& encoded = {});
 
 }  // namespace hearth::weights

@@ -15,7 +15,7 @@ struct StepInputs;
 struct UpdatedWeight {
   TensorView master;      // updated; kF32 or kBF16 (CPU: T or kBF16), rounded as UpdateArgs says
   TensorView working;     // the stored master rounded to round_working (CPU: T) or A; may be a
-                          // master of the same type
+                          // master of the same type; optional
   double lr_scale = 1.0;  // multiplies lr
   double weight_decay = 0.0;  // 0 for norms, biases, ...
   float* amax = nullptr;      // optional, one float on the tensors' device: raised to max |working|

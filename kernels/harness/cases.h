@@ -33,8 +33,9 @@
   ROW(sample_tokens, SampleTokens)              \
   ROW(newton_schulz, NewtonSchulz)              \
   ROW(muon, Muon)                               \
-  ROW(moving_average, MovingAverage)           \
-  ROW(gradient_parts, GradientParts)
+  ROW(moving_average, MovingAverage)            \
+  ROW(gradient_parts, GradientParts)            \
+  ROW(weight_blocks, WeightBlocks)
 // clang-format on
 
 namespace hearth::kernels::harness {

@@ -38,7 +38,11 @@ absl::Status CanImplement(const MuonUpdateArgs& args) {
   for (const MuonUpdateTensor& tensor : args.tensors) {
     HEARTH_RETURN_IF_ERROR(RequireLike(tensor.master, tensor.master, "master"));
     HEARTH_RETURN_IF_ERROR(RequireLike(tensor.o, tensor.master, "o"));
-    HEARTH_RETURN_IF_ERROR(RequireLike(tensor.working, tensor.master, "working"));
+    if (!tensor.working.empty()) {
+      HEARTH_RETURN_IF_ERROR(RequireLike(tensor.working, tensor.master, "working"));
+    } else if (tensor.amax != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(kOp, ": amax without a working copy"));
+    }
   }
   return RequireRound(args.round_working, kOp);
 }

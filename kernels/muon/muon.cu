@@ -174,8 +174,8 @@ __device__ __forceinline__ float UpdateRun(const Table<UpdateSlot>& table,
     }
     // Store leaves what was stored: the working copy is made of the master as it is kept.
     Store<kWhole>(masters, at, slot.count, master[u]);
-    if (slot.working == slot.master) {
-      // The weights are their own masters: stored above.
+    if (slot.working == nullptr || slot.working == slot.master) {
+      // None is wanted, or the weights are their own masters: stored above.
     } else if (slot.working_bf16) {
       Store<kWhole>(static_cast<Bf16*>(slot.working), at, slot.count, master[u]);
     } else {

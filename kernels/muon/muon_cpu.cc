@@ -91,7 +91,9 @@ absl::Status MuonUpdate(const Exec& exec, const MuonUpdateArgs& args) {
   for (const MuonUpdateTensor& tensor : args.tensors) {
     const DType T = tensor.o.dtype;
     HEARTH_RETURN_IF_ERROR(RequireStorage(exec, T, kOp));
-    HEARTH_RETURN_IF_ERROR(RequireCount(tensor.working, T, tensor.o.numel(), kOp, "working"));
+    if (!tensor.working.empty()) {
+      HEARTH_RETURN_IF_ERROR(RequireCount(tensor.working, T, tensor.o.numel(), kOp, "working"));
+    }
     if (tensor.master.dtype != DType::kBF16) {
       HEARTH_RETURN_IF_ERROR(RequireCount(tensor.master, T, tensor.o.numel(), kOp, "master"));
     }

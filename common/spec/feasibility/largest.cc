@@ -4,10 +4,14 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/spec/feasibility/memory/varied_plans.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/memory_tiers.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/parameter_table.h"
+#include "common/spec/resolve/resolve.h"
 
 namespace hearth::spec {
 namespace {
@@ -51,6 +55,16 @@ absl::StatusOr<FamilyModel> Measure(const v1::JobSpec& job_spec, int gpus) {
                      .total_bytes = plan->plan.arena_bytes() + OverheadBytes(gpus)};
 }
 
+// Whether the rules allow the job, and nothing of it is idle.
+bool Allows(v1::JobSpec job) {
+  if (Evaluate("narrow_weights", job) != Truth::kYes) {
+    return false;
+  }
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  return violations.empty();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<FamilyModel>> FamilyOf(const v1::JobSpec& job_spec,
@@ -81,6 +95,14 @@ absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec
     HEARTH_ASSIGN_OR_RETURN(std::vector<FamilyModel> models,
                             FamilyOf(WithChoice(job_spec, choice), gpus, most_bytes));
     families.push_back({choice, std::move(models)});
+  }
+  for (const MemoryTierRow& row : MemoryTierRows()) {
+    const v1::JobSpec job = WithMemoryTier(job_spec, row);
+    if (!Allows(job)) {
+      continue;
+    }
+    HEARTH_ASSIGN_OR_RETURN(std::vector<FamilyModel> models, FamilyOf(job, gpus, most_bytes));
+    families.push_back({ChoiceOf(job), std::move(models), absl::StrCat("memory_tier: ", row.tier)});
   }
   return families;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,8 +31,10 @@ absl::StatusOr<std::vector<FamilyModel>> FamilyOf(const v1::JobSpec& job_spec,
 struct FormatFamily {
   StateChoice format;  // its gradients are those of FamilyModel
   std::vector<FamilyModel> models;
+  std::string tier = {};  // "memory_tier: 1"; empty: the format alone
 };
-// One for each of AllowedChoices. Errors of FamilyOf.
+// One for each of AllowedChoices, and for each tier (MemoryTierRows) that the job's recipe allows.
+// Errors of FamilyOf.
 absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec,
                                                      int gpus,
                                                      int64_t most_bytes);

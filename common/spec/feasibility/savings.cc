@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/recipe/recipe.h"
+#include "common/spec/weights/weight_store.h"
 
 namespace hearth::spec {
 namespace {
@@ -314,11 +315,13 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
     add(absl::StrCat("batch.micro_batch_size: ", as_is.micro_batch / 2), kSameLoss,
         [](Variation& v) { v.micro_batch /= 2; });
   }
-  for (const ShardRow& row : ShardRows()) {
+  for (const ShardRow& row :
+       StoresBlocks(plans.spec()) ? absl::Span<const ShardRow>() : ShardRows()) {
     add("parallel.shard: " + Str(row.name), kSameLoss,
         [&](Variation& v) { v.shard = plans.gpus() > 1 ? row.level : v.shard; });
   }
-  for (const OffloadRow& row : OffloadRows()) {
+  for (const OffloadRow& row :
+       StoresBlocks(plans.spec()) ? absl::Span<const OffloadRow>() : OffloadRows()) {
     add(absl::StrCat("offload.", Str(row.name), ": true"), kSameLoss,
         [&](Variation& v) { v.offload.Add(row.away); });
   }

@@ -18,6 +18,7 @@
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/schedule/schedule.h"
 #include "common/spec/violations/text.h"
+#include "common/spec/weights/weight_store.h"
 
 namespace hearth::spec {
 namespace {
@@ -60,6 +61,7 @@ constexpr Table kTables[] = {
     {"schedule", ScheduleNames},
     {"shard_choice", ShardChoices},
     {"state_format", StateFormatNames},
+    {"weight_store", WeightStoreNames},
 };
 
 }  // namespace

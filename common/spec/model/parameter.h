@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/formats/state_blocks.h"
+#include "common/formats/weight_codecs.h"
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/model/layer_blocks.h"
 
@@ -105,13 +106,19 @@ struct Parameter {
   DType storage = DType::kBF16;
   DType master = DType::kF32;
   DType gradient = DType::kF32;
+  // The blocks that it is kept in (weights.store), alone: passes read it decoded to `storage`.
+  // kNone: it is kept in `storage`.
+  formats::WeightCodec store = formats::WeightCodec::kNone;
   // In the order of the optimizer's row (common/spec/optimizer); empty without an optimizer.
   std::vector<ParameterState> states = {};
   Init init = Init::kZeros;
   double init_std = 0.0;  // kNormal only
 
+  bool stored() const { return store != formats::WeightCodec::kNone; }
+  // Bytes of its blocks.
+  int64_t stored_bytes() const { return formats::RowOf(store).Bytes(elements()); }
   // It has a master of its own; else the weight itself is updated.
-  bool has_master() const { return master != storage; }
+  bool has_master() const { return !stored() && master != storage; }
   // Elements in memory, padding included.
   int64_t elements() const;
   // Elements without padding.

@@ -16,6 +16,7 @@
 #include "common/spec/plan/offload.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
+#include "common/spec/weights/weight_store.h"
 
 namespace hearth::spec {
 
@@ -42,6 +43,17 @@ absl::Status CheckQuantisedSizes(const ModelShape& shape, const Recipe& recipe, 
     }
   }
   return absl::OkStatus();
+}
+
+// What the job keeps of a parameter apart from the formats of recipe and optimizer.
+void FinishTable(const v1::JobSpec& job_spec, bool training, std::vector<Parameter>& table) {
+  if (job_spec.train().ema() > 0) {
+    AddAverageState(table);
+  }
+  // What only reads weights has them as checkpoints do, in the recipe's format.
+  if (training) {
+    SetWeightStore(WeightStoreOf(job_spec), table);
+  }
 }
 
 // Whether the plan with this many shards fits; with `micro_batch` 0, whether any batch does.
@@ -103,9 +115,7 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
     return absl::InvalidArgumentError("optimizer.state is not in its table");
   }
   inputs->table = BuildParameterTable(options.shape, formats, inputs->optimizer, state_format);
-  if (job_spec.train().ema() > 0) {
-    AddAverageState(inputs->table);
-  }
+  FinishTable(job_spec, training, inputs->table);
   options.table = &inputs->table;
   // Inference reads plain weights, so block sizes bind training only.
   if (training) {
@@ -173,7 +183,7 @@ absl::StatusOr<ShardLevel> ResolveShardLevel(const v1::JobSpec& job_spec,
                                              int threads,
                                              int64_t memory_bytes,
                                              int64_t micro_batch) {
-  const std::vector<ShardLevel> allowed = AllowedShardLevels(job_spec.parallel(), world_size);
+  const std::vector<ShardLevel> allowed = AllowedShardLevels(job_spec, world_size);
   if (allowed.size() == 1) {
     return allowed.front();
   }
@@ -200,6 +210,9 @@ absl::StatusOr<std::string> DescribeSharding(const v1::JobSpec& job_spec,
   std::string own;
   std::string others;
   for (const ShardRow& row : ShardRows()) {
+    if (row.level != shard && StoresBlocks(job_spec)) {
+      continue;  // the job runs at no other level
+    }
     HEARTH_ASSIGN_OR_RETURN(
         const std::unique_ptr<PlanInputs> inputs,
         MakePlanInputs(job_spec, micro_batch, threads, /*training=*/true, world_size, row.level));
@@ -213,7 +226,8 @@ absl::StatusOr<std::string> DescribeSharding(const v1::JobSpec& job_spec,
   }
   const ShardRow& row = RowOf(shard);
   return absl::StrCat("parallel.shard: ", Str(row.name), " (", Str(row.divides), "): ", own,
-                      " on each of ", world_size, " ranks; ", others, "\n");
+                      " on each of ", world_size, " ranks", others.empty() ? "" : "; ", others,
+                      "\n");
 }
 
 absl::StatusOr<BatchPlan> ResolveBatchPlan(const v1::JobSpec& job_spec,

@@ -141,9 +141,12 @@ struct QuantBuffers {
 
 // Parameter-shaped.
 struct StoreBuffers {
-  BufferId parameters;                 // divided: this rank's part of each bucket
-  std::vector<BufferId> weight_slots;  // of divided weights: WeightUnits::slots
-  std::vector<BufferId> masters;       // of each of PlaceMasters
+  BufferId parameters;  // divided: this rank's part of each bucket; without those in blocks
+  BufferId blocks;      // weights in blocks (weights.store), as PlaceBlocks says
+  // WeightUnits::slots: of divided weights, or of those in blocks. None for one without elements.
+  std::vector<BufferId> weight_slots;
+  BufferId decoded;               // weights in blocks, as the update at hand has them in fp32
+  std::vector<BufferId> masters;  // of each of PlaceMasters
   // One for each of GradientGroups: with divided gradients this rank's part of it.
   std::vector<BufferId> gradients;
   std::vector<BufferId> gradient_slots;  // of each of SlotsOf

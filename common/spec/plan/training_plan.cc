@@ -29,6 +29,9 @@ constexpr int64_t kAlignment = 256;  // of parts of quant.forms
 // Room for kernels::StepInputs and StepState (kernels/step_gate); checked where they are bound.
 constexpr int64_t kStepInputsBytes = 256;
 constexpr int64_t kStepStateBytes = 512;
+// 64 MiB in fp32: larger pieces are decoded no faster.
+constexpr int64_t kMostDecoded = int64_t{16} << 20;
+static_assert(kMostDecoded % kTensorAlignElements == 0);
 
 int64_t Aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -55,6 +58,21 @@ class FormatNames {
   std::set<std::string> used_;
 };
 
+// Weights in blocks, and what an update decodes of them, which shares the bytes of activations.
+void AddBlocks(const BlockScope& scope, PlanBuilder& out) {
+  const std::vector<Parameter>& table = *scope.options.table;
+  const int64_t decoded = DecodedElements(table);
+  if (decoded == 0) {
+    return;
+  }
+  const int32_t update = scope.time.Update();
+  StoreBuffers& ids = out.ids().store;
+  ids.blocks = out.Packed("parameters.blocks", BufferClass::kParameters, DType::kU8,
+                          {PlaceBlocks(table).back()}, {0, update});
+  ids.decoded = out.Floats("parameters.decoded", BufferClass::kWorkspace, DType::kF32, {decoded},
+                           {update, update});
+}
+
 void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   const TrainingPlanOptions& o = scope.options;
   const std::vector<int64_t> offsets = TensorOffsets(*o.table, o.shards);
@@ -62,15 +80,19 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   const ParameterFormats& formats = o.recipe->parameters;
   const Lifetime life = {0, scope.time.Update()};
   StoreBuffers& ids = out.ids().store;
+  const int64_t whole = o.shards > 1 ? elements : PlainWeightOffsets(*o.table).back();
   ids.parameters = out.Floats("parameters", BufferClass::kParameters, formats.storage,
-                              {o.divide_weights ? elements / o.shards : elements}, life);
+                              {o.divide_weights ? elements / o.shards : whole}, life);
   if (!o.training) {
     return;
   }
+  AddBlocks(scope, out);
   for (const WeightSlot& slot : PlanWeightUnits(o).slots) {
-    ids.weight_slots.push_back(out.Floats(absl::StrCat("parameters.slot.", ids.weight_slots.size()),
-                                          BufferClass::kParameters, formats.storage,
-                                          {slot.elements}, {slot.begins, slot.ends}));
+    std::string name = absl::StrCat("parameters.slot.", ids.weight_slots.size());
+    ids.weight_slots.push_back(
+        slot.elements == 0 ? BufferId()
+                           : out.Floats(std::move(name), BufferClass::kParameters, formats.storage,
+                                        {slot.elements}, {slot.begins, slot.ends}));
   }
   FormatNames names;
   for (const MasterBuffer& buffer : LargestMasters(o)) {
@@ -367,7 +389,10 @@ std::vector<DType> GradientFormats(const std::vector<Parameter>& table) {
   return formats;
 }
 
-std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards) {
+namespace {
+
+// As TensorOffsets; `plain`: tensors in blocks take no room.
+std::vector<int64_t> OffsetsOf(const std::vector<Parameter>& table, int shards, bool plain) {
   const auto align = [](int64_t offset, int64_t unit) { return (offset + unit - 1) / unit * unit; };
   const int64_t unit_align = shards * kTensorAlignElements;
   std::vector<int64_t> offsets(table.size() + 1);
@@ -383,12 +408,40 @@ std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shar
       const bool first = before == nullptr || before->block != p.block;
       offset = align(offset, first ? unit_align : kTensorAlignElements);
       offsets[i] = offset;
-      offset += p.elements();
+      offset += plain && p.stored() ? 0 : p.elements();
       before = &p;
     }
   }
   offsets.back() = align(offset, unit_align);
   return offsets;
+}
+
+}  // namespace
+
+std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards) {
+  return OffsetsOf(table, shards, /*plain=*/false);
+}
+
+std::vector<int64_t> PlainWeightOffsets(const std::vector<Parameter>& table) {
+  return OffsetsOf(table, 1, /*plain=*/true);
+}
+
+std::vector<int64_t> PlaceBlocks(const std::vector<Parameter>& table) {
+  std::vector<int64_t> offsets = {0};
+  for (const Parameter& parameter : table) {
+    offsets.push_back(offsets.back() +
+                      (parameter.stored() ? Aligned(parameter.stored_bytes()) : 0));
+  }
+  return offsets;
+}
+
+int64_t DecodedElements(const std::vector<Parameter>& table) {
+  int64_t largest = 0;
+  for (const Parameter& parameter : table) {
+    largest = std::max(largest, parameter.stored() ? parameter.elements() : 0);
+  }
+  largest = (largest + kTensorAlignElements - 1) / kTensorAlignElements * kTensorAlignElements;
+  return std::min(largest, kMostDecoded);
 }
 
 std::vector<GradientGroup> GradientGroups(const std::vector<Parameter>& table,
@@ -515,6 +568,12 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   }
   if (options.divide_weights && !(options.divide_gradients && options.training)) {
     return absl::InvalidArgumentError("divided weights need divided gradients");
+  }
+  if (options.shards > 1 && DecodedElements(*options.table) > 0) {
+    return absl::InvalidArgumentError("weights in blocks are whole on every rank");
+  }
+  if (options.offload.any() && DecodedElements(*options.table) > 0) {
+    return absl::InvalidArgumentError("weights in blocks do not go with offload");
   }
   const BlockScope scope(options);
   PlanBuilder builder(options.wide_bytes);

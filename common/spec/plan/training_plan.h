@@ -68,6 +68,18 @@ inline constexpr int64_t kTensorAlignElements = formats::kStateBlockUnit;
 // kTensorAlignElements, and the length is one.
 std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards = 1);
 
+// Offsets in the buffer of whole weights, which leaves out those in blocks (Parameter::store): such
+// a tensor has the offset of the next one. Without any, TensorOffsets of one shard.
+std::vector<int64_t> PlainWeightOffsets(const std::vector<Parameter>& table);
+
+// Weights in blocks: where those of each tensor begin in their buffer, in bytes, and behind them
+// its length. Each begins on a 256-byte boundary; a tensor without blocks takes nothing.
+std::vector<int64_t> PlaceBlocks(const std::vector<Parameter>& table);
+
+// Elements that updates decode at a time of weights in blocks, a multiple of kTensorAlignElements;
+// 0: there are none.
+int64_t DecodedElements(const std::vector<Parameter>& table);
+
 // Formats that gradients of the table have, in the order in which it begins to use them.
 std::vector<DType> GradientFormats(const std::vector<Parameter>& table);
 

@@ -13,6 +13,41 @@ namespace {
 constexpr int kOuterSlot = 0;
 constexpr int kLayerSlots = 2;
 
+int64_t Aligned(int64_t elements) {
+  return (elements + kTensorAlignElements - 1) / kTensorAlignElements * kTensorAlignElements;
+}
+
+// Units of weights in blocks; none where the table has no such weights.
+WeightUnits PlanStoredUnits(const TrainingPlanOptions& options) {
+  WeightUnits plan;
+  const std::vector<Parameter>& table = *options.table;
+  if (std::none_of(table.begin(), table.end(), [](const Parameter& p) { return p.stored(); })) {
+    return plan;
+  }
+  const StepTimeline time = TimelineOf(options.shape);
+  plan.ahead = false;
+  plan.of_block = UnitOfBlocks(options.shape, table);
+  plan.units.resize(
+      static_cast<size_t>(*std::max_element(plan.of_block.begin(), plan.of_block.end())) + 1);
+  plan.slots.resize(2);
+  WeightSlot& slot = plan.slots[1];
+  slot.begins = time.LayersForward();
+  slot.ends = time.LayersBackwardEnd();
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (!table[i].stored()) {
+      continue;
+    }
+    WeightUnit& unit =
+        plan.units[static_cast<size_t>(plan.of_block[static_cast<size_t>(table[i].block)])];
+    unit.parameters.push_back(static_cast<int>(i));
+    unit.offsets.push_back(unit.elements);
+    unit.elements += Aligned(table[i].elements());
+    unit.slot = 1;
+    slot.elements = std::max(slot.elements, unit.elements);
+  }
+  return plan;
+}
+
 }  // namespace
 
 std::vector<int> UnitOfBlocks(const ModelShape& shape, const std::vector<Parameter>& table) {
@@ -29,7 +64,7 @@ std::vector<int> UnitOfBlocks(const ModelShape& shape, const std::vector<Paramet
 WeightUnits PlanWeightUnits(const TrainingPlanOptions& options) {
   WeightUnits plan;
   if (!options.divide_weights) {
-    return plan;
+    return PlanStoredUnits(options);
   }
   const std::vector<int64_t> offsets = TensorOffsets(*options.table, options.shards);
   const std::vector<GradientBucket> buckets = PlanBuckets(options);

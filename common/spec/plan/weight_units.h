@@ -8,6 +8,13 @@
 //
 // Backward visits the layers the other way round. As each unit always has the same slot, products
 // are bound to it once, and neighbours are never in one: a unit arrives beside the one before it.
+//
+// Weights in blocks (weights.store) are whole on every rank, and come the same way: a layer is
+// decoded into a slot before a pass reads it. That takes no other stream, so it is done when the
+// unit before has been read, and one slot is enough for all layers:
+//
+//   forward   slot 0  (nothing: the embedding and the head are not in blocks)
+//             slot 1  | layer 0 is decoded, layer 0 | layer 1 is decoded, layer 1 | ...
 #pragma once
 
 #include <cstddef>
@@ -22,6 +29,8 @@ namespace hearth::spec {
 struct WeightUnit {
   // Its weights: numbers of buckets, and where each begins in the slot, in elements.
   std::vector<size_t> buckets;
+  // Weights in blocks: of those of the table that it has, in place of buckets.
+  std::vector<int> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;
   int slot = 0;
@@ -37,8 +46,10 @@ struct WeightUnits {
   std::vector<WeightUnit> units;  // in the order of forward
   std::vector<int> of_block;      // by the number of a block
   std::vector<WeightSlot> slots;
+  // A unit arrives beside the one before it; false: once that one has been read.
+  bool ahead = true;
 
-  // Weights are not divided: they are in place all the time.
+  // Weights are in place all the time.
   bool empty() const { return units.empty(); }
   // In which order a pass needs units: forward, and if it goes back, through the layers again.
   std::vector<int> Visits(bool backward) const;
@@ -47,7 +58,7 @@ struct WeightUnits {
 // By the number of a block, for any model. Every bucket of divided weights lies in one unit.
 std::vector<int> UnitOfBlocks(const ModelShape& shape, const std::vector<Parameter>& table);
 
-// None where the plan does not divide weights.
+// None where the plan neither divides weights nor keeps them in blocks.
 WeightUnits PlanWeightUnits(const TrainingPlanOptions& options);
 
 // Elements that a pass brings together, (W - 1) / W of which come from other ranks: those of the

@@ -4,6 +4,7 @@
 
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/derived.h"
+#include "common/spec/fields/memory_tiers.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/model/presets.h"
 #include "common/spec/objective/objective_table.h"
@@ -42,6 +43,7 @@ void CheckAgainstFolder(const v1::ModelSpec& model, const v1::ModelSpec& folder,
 }
 
 void FillDefaults(v1::JobSpec& job_spec) {
+  FillMemoryTier(job_spec);
   FillRowDefaults(job_spec);
   FillDerivedDefaults(job_spec);
 }

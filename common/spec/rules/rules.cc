@@ -10,9 +10,9 @@ using Rule = void (*)(const v1::JobSpec& job, Checker& check);
 
 // Rules of all jobs, of jobs that train, and of the others.
 constexpr Rule kRules[] = {CheckLabels, CheckWorkers, CheckStart, CheckNotify};
-constexpr Rule kTrainingRules[] = {CheckObjective, CheckBatch,      CheckRecipe, CheckFallback,
-                                   CheckJobLayers, CheckRemedies,   CheckTrial,  CheckOptimizer,
-                                   CheckSchedule,  CheckEvaluations};
+constexpr Rule kTrainingRules[] = {CheckObjective, CheckBatch,    CheckRecipe,     CheckFallback,
+                                   CheckJobLayers, CheckRemedies, CheckTrial,      CheckOptimizer,
+                                   CheckWeights,   CheckSchedule, CheckEvaluations};
 constexpr Rule kOtherRules[] = {CheckEvaluate};
 
 }  // namespace

@@ -57,6 +57,7 @@ void CheckFallback(const v1::JobSpec& job, Checker& check);
 void CheckRemedies(const v1::JobSpec& job, Checker& check);
 void CheckTrial(const v1::JobSpec& job, Checker& check);
 void CheckOptimizer(const v1::JobSpec& job, Checker& check);
+void CheckWeights(const v1::JobSpec& job, Checker& check);
 void CheckSchedule(const v1::JobSpec& job, Checker& check);
 void CheckWorkers(const v1::JobSpec& job, Checker& check);
 void CheckStart(const v1::JobSpec& job, Checker& check);

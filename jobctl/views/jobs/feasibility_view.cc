@@ -328,7 +328,8 @@ std::string LargestTable(const std::vector<spec::FormatFamily>& families,
                          int columns) {
   std::vector<std::string> header = {"GPU", "OF-GB"};
   for (const spec::FormatFamily& family : families) {
-    header.push_back(absl::AsciiStrToUpper(spec::ShortChoiceText(family.format)));
+    header.push_back(absl::AsciiStrToUpper(
+        family.tier.empty() ? spec::ShortChoiceText(family.format) : family.tier));
   }
   Table table(header);
   for (const spec::GpuRow* gpu : rows) {
@@ -348,7 +349,7 @@ std::string LargestOfGpu(const std::vector<spec::FormatFamily>& families,
                          int columns) {
   Table table({"OPTIMIZER", "PARAMETERS", "LAYERS", "HIDDEN", "GB", "OF-GB"});
   for (const spec::FormatFamily& family : families) {
-    const std::string name = spec::ChoiceText(family.format);
+    const std::string name = family.tier.empty() ? spec::ChoiceText(family.format) : family.tier;
     const spec::FamilyModel* model = spec::LargestOf(family.models, gpu.memory_bytes());
     const std::string of = absl::StrFormat("%.1f", Gb(gpu.memory_bytes()));
     if (model == nullptr) {

@@ -80,11 +80,14 @@ TEST(PlanJsonTest, IsParsedAndNullWhereNotKnown) {
 TEST(LargestTableTest, HasAColumnForEachFormat_AndOneGpuARow) {
   const spec::FamilyModel model = {
       .layers = 12, .hidden = 768, .parameters = 100'000'000, .total_bytes = int64_t{8} << 30};
-  const std::vector<spec::FormatFamily> families = {{{"adamw", "fp32", "fp32", ""}, {model}},
-                                                    {{"adamw", "int8", "none", ""}, {model}}};
+  const std::vector<spec::FormatFamily> families = {
+      {{"adamw", "fp32", "fp32", ""}, {model}},
+      {{"adamw", "int8", "none", ""}, {model}},
+      {{"muon", "int8", "fp32", ""}, {model}, "memory_tier: 1"}};
   const spec::GpuRow* const gpu = *spec::GpuByName("RTX 5090");
   const std::string two = LargestTable(families, {gpu, *spec::GpuByName("H200")}, 1, 0);
   EXPECT_THAT(two, HasSubstr("ADAMW+INT8+NO-MASTERS"));
+  EXPECT_THAT(two, HasSubstr("MEMORY_TIER: 1"));
   EXPECT_THAT(two, HasSubstr("H200"));
   const std::string one = LargestOfGpu(families, *gpu, 1, 0);
   EXPECT_THAT(one, HasSubstr("adamw, state int8, no masters"));

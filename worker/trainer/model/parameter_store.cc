@@ -7,6 +7,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/draw_normal/draw_normal.h"
 #include "kernels/round/round.h"
+#include "kernels/weight_blocks/weight_blocks.h"
 
 namespace hearth::trainer {
 
@@ -77,8 +78,12 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
   for (const spec::ShardPiece& place : places) {
     StorePiece& piece = pieces_.emplace_back();
     piece.place = place;
-    piece.weight = PieceWeight(place);
-    piece.master = piece.weight;
+    if (table[static_cast<size_t>(place.parameter)].stored()) {
+      piece.blocks = blocks(place.parameter);
+    } else {
+      piece.weight = PieceWeight(place);
+      piece.master = piece.weight;
+    }
     if (training) {
       piece.gradient = PieceGradient(place);
     }
@@ -95,7 +100,8 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
 void ParameterStore::BindWeights(const Arena& arena, const std::vector<int64_t>& offsets) {
   flat_weights_ = arena.Floats(arena.ids().store.parameters);
   if (!weights_divided()) {
-    weights_ = Cut(flat_weights_, table_, offsets);
+    weights_ = Cut(flat_weights_, table_, sharded() ? offsets : spec::PlainWeightOffsets(table_));
+    BindBlocks(arena);
     return;
   }
   std::vector<TensorView> whole(buckets_.size());
@@ -119,6 +125,29 @@ void ParameterStore::BindWeights(const Arena& arena, const std::vector<int64_t>&
   }
 }
 
+void ParameterStore::BindBlocks(const Arena& arena) {
+  const spec::StoreBuffers& ids = arena.ids().store;
+  const TensorView all = arena.Floats(ids.blocks);
+  if (all.empty()) {
+    return;
+  }
+  decoded_ = arena.Floats(ids.decoded);
+  blocks_.resize(table_.size());
+  const std::vector<int64_t> offsets = spec::TensorOffsets(table_);
+  const std::vector<int64_t> places = spec::PlaceBlocks(table_);
+  for (const spec::WeightUnit& unit : units_.units) {
+    std::vector<UnitPart>& parts = parts_.emplace_back();
+    const TensorView slot = arena.Floats(ids.weight_slots[static_cast<size_t>(unit.slot)]);
+    for (size_t k = 0; k < unit.parameters.size(); ++k) {
+      const auto i = static_cast<size_t>(unit.parameters[k]);
+      const spec::Parameter& parameter = table_[i];
+      blocks_[i] = Slice(all, places[i], parameter.stored_bytes());
+      weights_[i] = Shaped(Slice(slot, unit.offsets[k], parameter.elements()), parameter);
+      parts.push_back({offsets[i], {}, weights_[i]});
+    }
+  }
+}
+
 int ParameterStore::BucketOf(int64_t offset) const {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     if (buckets_[b].begin <= offset && offset < buckets_[b].end) {
@@ -130,6 +159,9 @@ int ParameterStore::BucketOf(int64_t offset) const {
 }
 
 TensorView ParameterStore::PieceWeight(const spec::ShardPiece& place) const {
+  if (!sharded()) {
+    return Slice(weight(place.parameter), place.first_element, place.elements);
+  }
   return Slice(flat_weights_, weights_divided() ? place.local_offset : place.offset,
                place.elements);
 }
@@ -278,16 +310,66 @@ absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed
   }
   for (const StorePiece& piece : pieces_) {
     const int i = piece.place.parameter;
+    if (!piece.blocks.empty()) {
+      HEARTH_RETURN_IF_ERROR(DrawBlocks(exec, i, seed));
+      continue;
+    }
     HEARTH_RETURN_IF_ERROR(Draw(exec, table_[static_cast<size_t>(i)], seed,
                                 static_cast<uint32_t>(i), piece.place.first_element, piece.master));
   }
   return RefreshWeights(exec);
 }
 
+template <typename Fill>
+absl::Status ParameterStore::EncodeParts(const kernels::Exec& exec, int i, const Fill& fill) const {
+  const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
+  const formats::WeightCodecRow& row = formats::RowOf(parameter.store);
+  for (int64_t first = 0; first < parameter.elements(); first += decoded_.numel()) {
+    const int64_t count = std::min(decoded_.numel(), parameter.elements() - first);
+    kernels::EncodeWeightsArgs args;
+    args.codec = parameter.store;
+    args.x = Slice(decoded_, 0, count);
+    args.blocks = Slice(blocks(i), row.Bytes(first), row.Bytes(count));
+    HEARTH_RETURN_IF_ERROR(fill(args.x, first));
+    HEARTH_RETURN_IF_ERROR(kernels::EncodeWeights(exec, args));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterStore::DrawBlocks(const kernels::Exec& exec, int i, uint64_t seed) const {
+  return EncodeParts(exec, i, [&](const TensorView& values, int64_t first) {
+    return Draw(exec, table_[static_cast<size_t>(i)], seed, static_cast<uint32_t>(i), first,
+                values);
+  });
+}
+
+absl::Status ParameterStore::WriteBlocks(const kernels::Exec& exec,
+                                         Upload& upload,
+                                         int i,
+                                         const Upload::Values& values) const {
+  return EncodeParts(exec, i, [&](const TensorView& part, int64_t begin) {
+    return upload.Write(part, [&values, begin](int64_t first, absl::Span<float> out) {
+      return values(begin + first, out);
+    });
+  });
+}
+
+absl::Status ParameterStore::Decode(const kernels::Exec& exec, int i) const {
+  kernels::DecodeWeightsArgs args;
+  args.codec = table_[static_cast<size_t>(i)].store;
+  args.blocks = blocks(i);
+  args.y = weight(i);
+  args.to = numerics_.weight;
+  return kernels::DecodeWeights(exec, args);
+}
+
 absl::Status ParameterStore::WriteParameter(const kernels::Exec& exec,
                                             Upload& upload,
                                             int i,
                                             const Upload::Values& values) const {
+  if (table_[static_cast<size_t>(i)].stored()) {
+    return WriteBlocks(exec, upload, i, values);
+  }
   kernels::RoundToArgs round;
   round.y = weight(i);
   round.to = numerics_.weight;
@@ -364,6 +446,9 @@ absl::Status ParameterStore::RefreshWeights(const kernels::Exec& exec) const {
 
 absl::Status ParameterStore::RefreshWeight(const kernels::Exec& exec,
                                            const StorePiece& piece) const {
+  if (!piece.blocks.empty()) {
+    return absl::OkStatus();  // passes read it decoded
+  }
   // Such weights are their own masters, in the format that products read: nothing to round.
   if (piece.master.data == piece.weight.data && piece.master.dtype == numerics_.weight) {
     return absl::OkStatus();

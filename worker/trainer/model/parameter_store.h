@@ -22,7 +22,7 @@ struct StoreShards {
   int shards = 1;
   // None for one shard. With slots: gradients are divided too.
   std::vector<spec::GradientBucket> buckets;
-  // None: weights are whole on every rank.
+  // None: weights are whole on every rank, and not in blocks.
   spec::WeightUnits units = {};
 };
 
@@ -35,6 +35,10 @@ struct StorePiece {
   kernels::TensorView weight;  // within the whole weights, or with divided ones the rank's part
   kernels::TensorView gradient;
   std::vector<kernels::TensorView> states;
+  // A weight in blocks (weights.store): those of the piece, kU8. It has neither master nor weight
+  // then; updates decode it (optim/streamed_pieces.h), and passes read weight(i), to which a
+  // WeightSource decodes it.
+  kernels::TensorView blocks = {};
   // They lie in the host's memory (offload). A GPU reads and writes them there too, at the speed of
   // its link to the host; updates stream them (optim/streamed_pieces.h).
   bool master_on_host = false;
@@ -64,15 +68,24 @@ class ParameterStore {
   int size() const { return static_cast<int>(table_.size()); }
 
   const kernels::TensorView& weight(int i) const { return weights_[static_cast<size_t>(i)]; }
-  // The weight itself if the parameter has no master of its own. Only for one shard.
+  // The weight itself if the parameter has no master of its own. Only for one shard, and not of a
+  // weight in blocks.
   const kernels::TensorView& master(int i) const;
   const kernels::TensorView& gradient(int i) const { return gradients_[static_cast<size_t>(i)]; }
   bool sharded() const { return shards_ > 1; }
+  int shards() const { return shards_; }
   // The narrow weight itself is updated (optimizer.master: none).
   bool weight_is_master(int i) const {
     const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
-    return !parameter.has_master() && parameter.storage != spec::DType::kF32;
+    return !parameter.stored() && !parameter.has_master() && parameter.storage != spec::DType::kF32;
   }
+  // Weights in blocks (weights.store), which one shard alone has. blocks(i) is empty for others.
+  bool weights_stored() const { return !blocks_.empty(); }
+  const kernels::TensorView& blocks(int i) const { return blocks_[static_cast<size_t>(i)]; }
+  // weight(i) = blocks(i), where a pass reads it. On a GPU done when the stream gets there.
+  absl::Status Decode(const kernels::Exec& exec, int i) const;
+  // Where an update has blocks decoded to fp32, a part at a time.
+  const kernels::TensorView& decoded() const { return decoded_; }
   // Whether any parameter has no master but its narrow weight.
   bool some_weights_are_masters() const;
   // Parameters of one group have their whole gradients in memory together: all are in group 0, or
@@ -94,10 +107,11 @@ class ParameterStore {
   const std::vector<kernels::TensorView>& owned_gradients() const { return owned_gradients_; }
   // All weights, or with divided ones this rank's part of them, one bucket's behind the other's.
   const kernels::TensorView& flat_weights() const { return flat_weights_; }
-  bool weights_divided() const { return !units_.empty(); }
+  bool weights_divided() const { return sharded() && !units_.empty(); }
   const spec::WeightUnits& units() const { return units_; }
   // Divided weights: for each bucket of a unit what this rank keeps of it, and the whole in the
-  // unit's slot. Elements [begin, begin + whole.numel()) of the undivided weights.
+  // unit's slot. Elements [begin, begin + whole.numel()) of the undivided weights. Weights in
+  // blocks: the whole of each in the unit's slot; `own` is empty.
   struct UnitPart {
     int64_t begin = 0;
     kernels::TensorView own;
@@ -136,6 +150,17 @@ class ParameterStore {
 
  private:
   void BindWeights(const Arena& arena, const std::vector<int64_t>& offsets);
+  void BindBlocks(const Arena& arena);
+  // Parameter i in blocks, from fp32 values, rounded to nearest under new scales.
+  absl::Status WriteBlocks(const kernels::Exec& exec,
+                           Upload& upload,
+                           int i,
+                           const Upload::Values& values) const;
+  absl::Status DrawBlocks(const kernels::Exec& exec, int i, uint64_t seed) const;
+  // Calls `fill(values, first)` for parts of parameter i, in blocks, and encodes what it has put
+  // into `values`, a part of decoded().
+  template <typename Fill>
+  absl::Status EncodeParts(const kernels::Exec& exec, int i, const Fill& fill) const;
   // Number of the bucket that has the element of the undivided buffers; of several shards.
   int BucketOf(int64_t offset) const;
   // weight = master of one piece.
@@ -157,6 +182,8 @@ class ParameterStore {
   spec::WeightUnits units_;                    // of divided weights
   std::vector<std::vector<UnitPart>> parts_;   // by unit
   std::vector<kernels::TensorView> weights_;
+  std::vector<kernels::TensorView> blocks_;  // by parameter; none of them: empty
+  kernels::TensorView decoded_;
   std::vector<kernels::TensorView> masters_;  // of one shard
   std::vector<kernels::TensorView> gradients_;
   std::vector<StorePiece> pieces_;

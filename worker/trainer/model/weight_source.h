@@ -5,6 +5,8 @@
 //   exec's stream   | Acquire 0, launches | Release 0, Acquire 1, launches | Release 1, ...
 //   source          | 1 arrives           | 2 arrives                      |
 //
+// Units that do not go ahead (WeightUnits::ahead) are announced just before they are acquired.
+//
 // Which units a pass needs, and when, is WeightWalk's; a source knows only how one arrives.
 #pragma once
 

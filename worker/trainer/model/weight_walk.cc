@@ -24,7 +24,7 @@ absl::Status WeightWalk::Begin(const kernels::Exec& exec, WeightSource* source, 
     return absl::OkStatus();
   }
   if (source == nullptr) {
-    return absl::FailedPreconditionError("weights are divided, and nothing brings them together");
+    return absl::FailedPreconditionError("weights come in units, and nothing brings them");
   }
   source_ = source;
   pass_ = &visits_[backward];
@@ -62,12 +62,12 @@ absl::StatusOr<int> WeightWalk::Enter(const kernels::Exec& exec, int block) {
   if (next_ > 0) {
     HEARTH_RETURN_IF_ERROR(source_->Release(exec, (*pass_)[next_ - 1]));
   }
-  // The first of a pass; every other one was announced by the visit before it.
+  // The first of a pass; every other one was announced by the visit before it, if units go ahead.
   HEARTH_RETURN_IF_ERROR(Announce(exec, next_));
   HEARTH_RETURN_IF_ERROR(source_->Acquire(exec, unit));
   const int arrived = std::exchange(arriving_, -1);
   ++next_;
-  HEARTH_RETURN_IF_ERROR(Announce(exec, next_));
+  HEARTH_RETURN_IF_ERROR(units_.ahead ? Announce(exec, next_) : absl::OkStatus());
   return arrived;
 }
 

@@ -1,5 +1,6 @@
 // Takes a pass through the units of the weights: acquires each before its first launch, announces
-// the next, releases the one before. A unit that is still in its slot is not brought again.
+// the next (WeightUnits::ahead; else each is announced just before it is acquired), releases the
+// one before. A unit that is still in its slot is not brought again.
 #pragma once
 
 #include <cstddef>

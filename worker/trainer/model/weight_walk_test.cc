@@ -92,6 +92,25 @@ TEST_F(WeightWalkTest, ForwardAndBack_NextIsAnnounced_LastLayersAreStillThere) {
   EXPECT_THAT(Enter(walk, 0, 0), ElementsAre("announce 0", "acquire 0", "announce 1"));
 }
 
+// Units in one slot: none is announced before the one before it has been released.
+TEST_F(WeightWalkTest, InTurn_EachIsAnnouncedJustBeforeItIsRead) {
+  spec::WeightUnits units = Units(2, false);
+  units.ahead = false;
+  units.slots.resize(2);
+  units.units[1].slot = units.units[2].slot = 1;
+  WeightWalk walk(units);
+  ASSERT_TRUE(walk.Begin(exec_, &source_, /*backward=*/true).ok());
+  source_.Take();
+  EXPECT_THAT(Enter(walk, 0, 0), ElementsAre("announce 0", "acquire 0"));
+  EXPECT_THAT(Enter(walk, 1, 1), ElementsAre("release 0", "announce 1", "acquire 1"));
+  EXPECT_THAT(Enter(walk, 2, -1), ElementsAre()) << "the layer's second block";
+  EXPECT_THAT(Enter(walk, 3, 2), ElementsAre("release 1", "announce 2", "acquire 2"));
+  EXPECT_THAT(Enter(walk, 5, 3), ElementsAre("release 2", "announce 3", "acquire 3"));
+  EXPECT_THAT(Enter(walk, 3, -1), ElementsAre("release 3", "acquire 2")) << "still in its slot";
+  EXPECT_THAT(Enter(walk, 1, 1), ElementsAre("release 2", "announce 1", "acquire 1"));
+  EXPECT_TRUE(walk.End(exec_).ok());
+}
+
 TEST_F(WeightWalkTest, ATiedHead_FindsTheEmbeddingInItsSlot) {
   WeightWalk walk(Units(2, true));
   ASSERT_TRUE(walk.Begin(exec_, &source_, /*backward=*/false).ok());

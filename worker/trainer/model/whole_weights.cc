@@ -11,19 +11,16 @@ namespace hearth::trainer {
 using kernels::TensorView;
 
 WholeWeights::WholeWeights(const ParameterStore& parameters) : parameters_(parameters) {
-  const TensorView& part = parameters.flat_weights();
-  int64_t elements = 0;
-  for (const spec::WeightUnit& unit : parameters.units().units) {
-    elements += unit.elements;
-  }
-  const auto shards = static_cast<int>(elements / part.numel());
-  const std::vector<int64_t> offsets = spec::TensorOffsets(parameters.table(), shards);
-  HEARTH_CHECK(offsets.back() == elements, "the units cover the table");
-  memory_.reset(new uint8_t[static_cast<size_t>(kernels::DTypeBytes(part.dtype, elements))]);
-  flat_ = TensorView(static_cast<void*>(memory_.get()), part.dtype, {elements});
+  const std::vector<int64_t> offsets = spec::TensorOffsets(parameters.table(), parameters.shards());
+  const spec::DType dtype = parameters.flat_weights().dtype;
+  memory_.reset(new uint8_t[static_cast<size_t>(kernels::DTypeBytes(dtype, offsets.back()))]);
+  flat_ = TensorView(static_cast<void*>(memory_.get()), dtype, {offsets.back()});
   for (int i = 0; i < parameters.size(); ++i) {
     TensorView& weight = weights_.emplace_back(parameters.weight(i));
-    weight.data = Slice(flat_, offsets[static_cast<size_t>(i)], weight.numel()).data;
+    const spec::Parameter& parameter = parameters.table()[static_cast<size_t>(i)];
+    if (parameters.weights_divided() || parameter.stored()) {
+      weight.data = Slice(flat_, offsets[static_cast<size_t>(i)], weight.numel()).data;
+    }
   }
 }
 

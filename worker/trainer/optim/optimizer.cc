@@ -18,6 +18,20 @@ constexpr Maker kMakers[] = {HEARTH_OPTIMIZERS(HEARTH_MAKER)};
 
 }  // namespace
 
+BlockRounding RoundingOf(const OptimizerContext& context) {
+  BlockRounding rounding;
+  rounding.seed = context.seed;
+  rounding.quant = context.quant;
+  rounding.round = context.numerics.weight;
+  return rounding;
+}
+
+BlockRounding At(const UpdateArgs& update, BlockRounding rounding) {
+  rounding.inputs = update.inputs;
+  rounding.skip = update.skip;
+  return rounding;
+}
+
 std::unique_ptr<Optimizer> MakeOptimizer(const spec::OptimizerRow& row,
                                          const OptimizerContext& context) {
   for (const spec::Parameter& parameter : context.parameters->table()) {

@@ -76,6 +76,10 @@ struct OptimizerContext {
   OffloadLanes* offload = nullptr;  // outlives the optimizer; null: nothing is in the host's memory
 };
 
+// How an optimizer's updates encode weights in blocks, and the same for one update.
+BlockRounding RoundingOf(const OptimizerContext& context);
+BlockRounding At(const UpdateArgs& update, BlockRounding rounding);
+
 // Whether a state is the optimizer's own; StreamNeeds::state of most.
 inline bool IsOwnState(const spec::ParameterState& state) {
   return !spec::IsAverageState(state);

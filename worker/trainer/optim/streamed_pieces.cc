@@ -5,6 +5,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/spec/plan/training_plan.h"
+#include "kernels/weight_blocks/weight_blocks.h"
 
 namespace hearth::trainer {
 namespace {
@@ -33,8 +34,13 @@ StorePiece Part(const StorePiece& piece,
   part.place.offset += begin;
   part.place.local_offset += begin;
   part.place.elements = count;
-  part.master = Slice(piece.master, begin, count);
-  part.weight = Slice(piece.weight, begin, count);
+  if (piece.blocks.empty()) {
+    part.master = Slice(piece.master, begin, count);
+    part.weight = Slice(piece.weight, begin, count);
+  } else {
+    const formats::WeightCodecRow& row = formats::RowOf(parameter.store);
+    part.blocks = Slice(piece.blocks, row.Bytes(begin), row.Bytes(count));
+  }
   part.gradient = Slice(piece.gradient, begin, count);
   for (size_t k = 0; k < piece.states.size(); ++k) {
     const spec::ParameterState& state = parameter.states[k];
@@ -130,13 +136,48 @@ absl::Status OffloadLanes::Run(const kernels::Exec& exec,
 StreamedPieces::StreamedPieces(const ParameterStore& parameters,
                                OffloadLanes* lanes,
                                const StreamNeeds& needs)
-    : lanes_(lanes), windows_(1) {
-  for (const StorePiece& piece : parameters.pieces()) {
-    const spec::Parameter& parameter =
-        parameters.table()[static_cast<size_t>(piece.place.parameter)];
-    if (needs.of == nullptr || needs.of(parameter)) {
-      Cut(piece, parameter, needs);
+    : lanes_(lanes), changes_masters_(needs.masters && needs.changes_masters), windows_(1) {
+  // What lies in its place comes first, in one window.
+  for (const bool in_blocks : {false, true}) {
+    for (const StorePiece& piece : parameters.pieces()) {
+      const spec::Parameter& parameter =
+          parameters.table()[static_cast<size_t>(piece.place.parameter)];
+      const bool decodes = needs.masters && !piece.blocks.empty();
+      if (decodes != in_blocks || (needs.of != nullptr && !needs.of(parameter))) {
+        continue;
+      }
+      if (decodes) {
+        CutBlocks(piece, parameter, parameters.decoded());
+      } else {
+        Cut(piece, parameter, needs);
+      }
     }
+  }
+}
+
+void StreamedPieces::CutBlocks(const StorePiece& piece,
+                               const spec::Parameter& parameter,
+                               const TensorView& decoded) {
+  HEARTH_CHECK(lanes_ == nullptr, "weights in blocks do not go with offload");
+  for (int64_t begin = 0; begin < piece.place.elements;) {
+    const int64_t rest = piece.place.elements - begin;
+    const int64_t room = (decoded.numel() - decoded_) / kUnit * kUnit;
+    const bool plain = !windows_.back().pieces.empty() && windows_.back().decoded.empty();
+    if (plain || (room < rest && decoded_ > 0)) {
+      windows_.emplace_back();
+      decoded_ = 0;
+      continue;
+    }
+    const int64_t count = std::min(rest, room);
+    StorePiece part = Part(piece, parameter, begin, count);
+    part.master = Slice(decoded, decoded_, count);
+    OffloadWindow& window = windows_.back();
+    window.decoded.push_back({parameter.store, part.blocks, part.master,
+                              static_cast<uint32_t>(part.place.parameter),
+                              static_cast<uint64_t>(part.place.first_element)});
+    window.pieces.push_back(std::move(part));
+    decoded_ += Count(count, kUnit) * kUnit;
+    begin += count;
   }
 }
 
@@ -213,10 +254,58 @@ void StreamedPieces::Add(StorePiece part, const std::vector<Away>& away) {
   window.pieces.push_back(std::move(part));
 }
 
+absl::Status StreamedPieces::Decode(const kernels::Exec& exec, const OffloadWindow& window) {
+  for (const DecodedWeights& weights : window.decoded) {
+    kernels::DecodeWeightsArgs args;
+    args.codec = weights.codec;
+    args.blocks = weights.blocks;
+    args.y = weights.values;
+    HEARTH_RETURN_IF_ERROR(kernels::DecodeWeights(exec, args));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamedPieces::Encode(const kernels::Exec& exec,
+                                    const OffloadWindow& window,
+                                    const BlockRounding& rounding) const {
+  if (!changes_masters_ || window.decoded.empty()) {
+    return absl::OkStatus();
+  }
+  if (rounding.inputs == nullptr) {
+    return absl::InternalError("weights in blocks are updated, and no step says how to round them");
+  }
+  for (const DecodedWeights& weights : window.decoded) {
+    kernels::EncodeWeightsArgs args;
+    args.codec = weights.codec;
+    args.x = weights.values;
+    args.blocks = weights.blocks;
+    args.keep = true;
+    args.seed = rounding.seed;
+    args.index = weights.index;
+    args.first_element = weights.first_element;
+    args.inputs = rounding.inputs;
+    args.skip = rounding.skip;
+    args.amax = rounding.quant == nullptr
+                    ? nullptr
+                    : rounding.quant->WeightAmaxOf(static_cast<int>(weights.index));
+    args.to = rounding.round;
+    HEARTH_RETURN_IF_ERROR(kernels::EncodeWeights(exec, args));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StreamedPieces::Run(const kernels::Exec& exec,
-                                 absl::FunctionRef<absl::Status(size_t window)> work) const {
-  // All of it is one window then.
-  return streams_ ? lanes_->Run(exec, windows_, work) : work(0);
+                                 absl::FunctionRef<absl::Status(size_t window)> work,
+                                 const BlockRounding& rounding) const {
+  if (streams_) {
+    return lanes_->Run(exec, windows_, work);
+  }
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    HEARTH_RETURN_IF_ERROR(Decode(exec, windows_[w]));
+    HEARTH_RETURN_IF_ERROR(work(w));
+    HEARTH_RETURN_IF_ERROR(Encode(exec, windows_[w], rounding));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace hearth::trainer

@@ -7,6 +7,9 @@
 //
 // A window begins at a block of every state, so its update has the bits of the whole. On the CPU
 // the same copies are made one after the other, in this order.
+//
+// Weights in blocks (weights.store) come in windows too: each is decoded into fp32
+// (ParameterStore::decoded), updated there as a master, and encoded again, rounded stochastically.
 #pragma once
 
 #include <array>
@@ -21,8 +24,10 @@
 #include "common/spec/plan/offload.h"
 #include "kernels/core/exec.h"
 #include "kernels/cuda/device.h"
+#include "kernels/step_gate/step_gate.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/precision/quant_state.h"
 
 namespace hearth::trainer {
 
@@ -34,10 +39,30 @@ struct OffloadCopy {
   bool changes = true;  // else nothing is written back
 };
 
+// The same weights in blocks and decoded.
+struct DecodedWeights {
+  formats::WeightCodec codec = formats::WeightCodec::kNone;
+  kernels::TensorView blocks;
+  kernels::TensorView values;
+  uint32_t index = 0;          // of the parameter
+  uint64_t first_element = 0;  // in it
+};
+
 // Pieces that are updated together, and what has to be fetched for them and written back.
 struct OffloadWindow {
   std::vector<StorePiece> pieces;
   std::vector<OffloadCopy> copies;
+  std::vector<DecodedWeights> decoded;
+};
+
+// How weights in blocks are encoded again: with the random numbers of (seed, inputs' step, tensor,
+// element). In the memory of the tensors' device.
+struct BlockRounding {
+  uint64_t seed = 0;
+  const kernels::StepInputs* inputs = nullptr;  // null: nothing is encoded
+  const int32_t* skip = nullptr;                // non-zero: nothing is written
+  const QuantState* quant = nullptr;            // is told the largest magnitudes; null: nobody
+  kernels::DType round = kernels::DType::kF32;  // of the weights that passes read
 };
 
 // The slots of an engine and a stream for each direction. Not thread-safe; whoever uses it ends
@@ -90,7 +115,8 @@ struct StreamNeeds {
 };
 
 // The pieces of a rank for one kind of update. Without offload it is one window with all of them,
-// where they lie.
+// where they lie, and others with parts of the weights in blocks. Their masters are what is
+// decoded; they have no weight.
 class StreamedPieces {
  public:
   // `lanes` outlives it; null: nothing is in the host's memory.
@@ -99,11 +125,13 @@ class StreamedPieces {
   // At least one. A piece may be cut among several; their views of what `needs` names can be read
   // and written within Run, the others lie where they always do.
   const std::vector<OffloadWindow>& windows() const { return windows_; }
-  // Whether anything passes through the slots.
-  bool streams() const { return streams_; }
-  // Calls `work` once for each window, when it is there.
+  // Whether pieces are in other places than those of the store.
+  bool streams() const { return streams_ || windows_.size() > 1 || !windows_[0].decoded.empty(); }
+  // Calls `work` once for each window, when it is there. Weights in blocks are encoded again if
+  // `needs` changes masters.
   absl::Status Run(const kernels::Exec& exec,
-                   absl::FunctionRef<absl::Status(size_t window)> work) const;
+                   absl::FunctionRef<absl::Status(size_t window)> work,
+                   const BlockRounding& rounding = {}) const;
 
  private:
   // A piece's view in the host's memory.
@@ -121,10 +149,19 @@ class StreamedPieces {
   // Elements of the piece from `begin` on that the open window has room for.
   int64_t Room(const StorePiece& piece, const std::vector<Away>& away, int64_t begin) const;
   void Add(StorePiece part, const std::vector<Away>& away);
+  void CutBlocks(const StorePiece& piece,
+                 const spec::Parameter& parameter,
+                 const kernels::TensorView& decoded);
+  static absl::Status Decode(const kernels::Exec& exec, const OffloadWindow& window);
+  absl::Status Encode(const kernels::Exec& exec,
+                      const OffloadWindow& window,
+                      const BlockRounding& rounding) const;
 
   OffloadLanes* const lanes_;
+  const bool changes_masters_;
   std::vector<OffloadWindow> windows_;
-  int64_t used_ = 0;  // bytes of the slot of the last window
+  int64_t used_ = 0;     // bytes of the slot of the last window
+  int64_t decoded_ = 0;  // elements that the last window decodes
   bool streams_ = false;
 };
 

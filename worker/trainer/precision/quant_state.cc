@@ -225,6 +225,10 @@ absl::Status QuantState::MeasureWeights(const kernels::Exec& exec) const {
   return empty() ? absl::OkStatus() : quantised_weights_->Measure(exec);
 }
 
+absl::Status QuantState::MeasureUnit(const kernels::Exec& exec, int unit) const {
+  return empty() ? absl::OkStatus() : quantised_weights_->MeasureUnit(exec, unit);
+}
+
 absl::Status QuantState::StartWeights(const kernels::Exec& exec) const {
   HEARTH_RETURN_IF_ERROR(MeasureWeights(exec));
   return ScaleWeights(exec);

@@ -79,6 +79,8 @@ class QuantState {
   // Measures the weights' magnitudes from the weights themselves, at the start of a run. Where
   // weights are divided, only this rank's part: the maximum over the ranks (WeightAmax) counts.
   absl::Status MeasureWeights(const kernels::Exec& exec) const;
+  // The same for the weights of a unit, which are in their place; adds to what was measured.
+  absl::Status MeasureUnit(const kernels::Exec& exec, int unit) const;
   // ScaleWeights scales and quantises them by what was measured. StartWeights also measures them
   // first.
   absl::Status ScaleWeights(const kernels::Exec& exec) const;

@@ -10,9 +10,9 @@
 namespace hearth::trainer {
 namespace {
 
-class WholeWeights : public QuantisedWeights {
+class InPlaceWeights : public QuantisedWeights {
  public:
-  WholeWeights(const ParameterStore& parameters, const QuantisedWeightsParts& parts)
+  InPlaceWeights(const ParameterStore& parameters, const QuantisedWeightsParts& parts)
       : QuantisedWeights(parts) {
     for (size_t k = 0; k < size(); ++k) {
       own_.push_back(Measured(parameters.weight(parts.parameters[k]), k));
@@ -30,6 +30,7 @@ class WholeWeights : public QuantisedWeights {
   absl::Status Arrived(const kernels::Exec&, const Pass&, int, bool) const override {
     return absl::OkStatus();
   }
+  absl::Status MeasureUnit(const kernels::Exec&, int) const override { return absl::OkStatus(); }
   absl::Status BeginCounts(const kernels::Exec&) const override { return absl::OkStatus(); }
   absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const override {
     HEARTH_RETURN_IF_ERROR(quantised ? scaling_.CountWeights(exec, all()) : absl::OkStatus());
@@ -40,9 +41,9 @@ class WholeWeights : public QuantisedWeights {
   WeightRange all() const { return {0, size()}; }
 };
 
-class UnitWeights : public QuantisedWeights {
+class ArrivingWeights : public QuantisedWeights {
  public:
-  UnitWeights(const ParameterStore& parameters, const QuantisedWeightsParts& parts)
+  ArrivingWeights(const ParameterStore& parameters, const QuantisedWeightsParts& parts)
       : QuantisedWeights(parts), units_(parameters.units().units.size()) {
     const spec::WeightUnits& units = parameters.units();
     for (size_t k = 0; k < size(); ++k) {
@@ -57,7 +58,9 @@ class UnitWeights : public QuantisedWeights {
     for (const StorePiece& piece : parameters.pieces()) {
       const auto found =
           std::lower_bound(parts.parameters.begin(), parts.parameters.end(), piece.place.parameter);
-      if (found != parts.parameters.end() && *found == piece.place.parameter) {
+      // Weights in blocks are measured when they are decoded.
+      if (found != parts.parameters.end() && *found == piece.place.parameter &&
+          piece.blocks.empty()) {
         own_.push_back(
             Measured(piece.weight, static_cast<size_t>(found - parts.parameters.begin())));
       }
@@ -88,13 +91,21 @@ class UnitWeights : public QuantisedWeights {
       return absl::OkStatus();
     }
     HEARTH_RETURN_IF_ERROR(quantised ? scaling_.CountWeights(exec, weights) : absl::OkStatus());
-    return Raise(exec, absl::MakeConstSpan(arrived_).subspan(weights.first, weights.count));
+    return Raise(exec, ArrivedIn(weights));
+  }
+  absl::Status MeasureUnit(const kernels::Exec& exec, int unit) const override {
+    const WeightRange& weights = units_[static_cast<size_t>(unit)];
+    return weights.count == 0 ? absl::OkStatus() : Raise(exec, ArrivedIn(weights));
   }
   // Units that arrive raise the magnitudes of their weights.
   absl::Status BeginCounts(const kernels::Exec& exec) const override { return Forget(exec); }
   absl::Status FinishCounts(const kernels::Exec&, bool) const override { return absl::OkStatus(); }
 
  private:
+  absl::Span<const kernels::QuantizeTensor> ArrivedIn(const WeightRange& weights) const {
+    return absl::MakeConstSpan(arrived_).subspan(weights.first, weights.count);
+  }
+
   std::vector<WeightRange> units_;
   std::vector<kernels::QuantizeTensor> arrived_;  // by number, in the slot of its unit
 };
@@ -126,10 +137,10 @@ absl::Status QuantisedWeights::Measure(const kernels::Exec& exec) const {
 
 std::unique_ptr<QuantisedWeights> NewQuantisedWeights(const ParameterStore& parameters,
                                                       const QuantisedWeightsParts& parts) {
-  if (parameters.weights_divided()) {
-    return std::make_unique<UnitWeights>(parameters, parts);
+  if (parameters.units().empty()) {
+    return std::make_unique<InPlaceWeights>(parameters, parts);
   }
-  return std::make_unique<WholeWeights>(parameters, parts);
+  return std::make_unique<ArrivingWeights>(parameters, parts);
 }
 
 }  // namespace hearth::trainer

@@ -1,5 +1,5 @@
-// When a run's weights are quantised, measured and counted: whole ones at once, after the update;
-// divided ones unit by unit, as they arrive in a pass (WeightSource).
+// When a run's weights are quantised, measured and counted: those in place at once, after the update;
+// those that come in units (divided, or in blocks) unit by unit, as they arrive (WeightSource).
 #pragma once
 
 #include <cstddef>
@@ -53,6 +53,8 @@ class QuantisedWeights {
   absl::Status Forget(const kernels::Exec& exec) const;
   // Records the magnitudes of what this rank has of the weights, and forgets those before.
   absl::Status Measure(const kernels::Exec& exec) const;
+  // The same for the weights of a unit, which is in its place; adds to what was recorded.
+  virtual absl::Status MeasureUnit(const kernels::Exec& exec, int unit) const = 0;
 
  protected:
   explicit QuantisedWeights(const QuantisedWeightsParts& parts)

@@ -17,6 +17,7 @@ DeviceReader::DeviceReader(const Engine& engine) : engine_(engine), beside_(engi
   // Ranges that only an update writes: masters and the optimizer's states.
   for (const StorePiece& piece : engine.parameters().pieces()) {
     add(piece.master);
+    add(piece.blocks);
     for (const kernels::TensorView& state : piece.states) {
       add(state);
     }

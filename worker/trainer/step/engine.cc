@@ -155,7 +155,7 @@ absl::Status Engine::Prepare() {
                : Arena::Allocate(std::move(plan), DType::kF32);
   HEARTH_RETURN_IF_ERROR(arena.status());
   HEARTH_RETURN_IF_ERROR(Bind(*std::move(arena)));
-  if (parameters_->weights_divided() && options_.rank == 0) {
+  if (!parameters_->units().empty() && options_.rank == 0) {
     whole_ = std::make_unique<WholeWeights>(*parameters_);
   }
   return quant_->Reset(exec_);

@@ -111,11 +111,12 @@ class Engine {
   const std::vector<spec::Parameter>& table() const { return job_plan_->table; }
   const ParameterStore& parameters() const { return *parameters_; }
   // A weight whole, between steps, once the ranks have taken whole weights
-  // (Trainer::TakeWholeWeights): divided ones on rank 0 alone, in host memory.
+  // (Trainer::TakeWholeWeights). What comes in units, as divided weights and those in blocks do, is
+  // on rank 0 alone, in host memory.
   const kernels::TensorView& whole_weight(int i) const {
     return whole_ != nullptr ? whole_->weight(i) : parameters_->weight(i);
   }
-  // Divided weights: those of a unit that is in its place to where whole_weight reads them, if this
+  // Copies the weights of a unit that is in its place to where whole_weight reads them, if this
   // rank keeps them.
   absl::Status TakeWhole(int unit) const {
     return whole_ != nullptr ? whole_->Take(exec_, unit) : absl::OkStatus();
@@ -168,7 +169,7 @@ class Engine {
   bool native_blocks_ = false;
   std::string execution_note_;
   std::unique_ptr<ParameterStore> parameters_;
-  std::unique_ptr<WholeWeights> whole_;  // of divided weights, on rank 0
+  std::unique_ptr<WholeWeights> whole_;  // of weights that come in units, on rank 0
   std::unique_ptr<QuantState> quant_;
   // Null: nothing that updates change is in the host's memory; nothing that layers keep is.
   std::unique_ptr<OffloadLanes> lanes_;

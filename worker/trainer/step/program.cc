@@ -79,7 +79,10 @@ StepProgram::StepProgram(Engine& engine,
       micro_batches_(micro_batches),
       exchanged_(exchanged),
       idle_first_(sits_out && engine.parameters().gradients_divided() &&
-                  exchanged == Exchanged::kGradients) {}
+                  exchanged == Exchanged::kGradients),
+      stored_weights_(engine.parameters().weights_stored()
+                          ? std::make_unique<StoredWeights>(engine.parameters())
+                          : nullptr) {}
 
 std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) const {
   // First, middle and last differ in what they do: the first begins the step and gathers weights,
@@ -223,15 +226,38 @@ absl::Status StepProgram::CompleteWeights() {
                                                 : absl::OkStatus();
 }
 
+absl::Status StepProgram::TakeStored() {
+  for (int unit = 0; unit < stored_weights_->units(); ++unit) {
+    HEARTH_RETURN_IF_ERROR(stored_weights_->Announce(engine_.exec(), unit));
+    HEARTH_RETURN_IF_ERROR(engine_.TakeWhole(unit));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepProgram::TakeWholeWeights() {
+  if (stored_weights_ != nullptr) {
+    return TakeStored();
+  }
   return divided_weights_ != nullptr ? divided_weights_->TakeWhole(engine_.exec())
                                      : CompleteWeights();
+}
+
+// As MeasureWeights, a unit at a time.
+absl::Status StepProgram::StartStored() {
+  const kernels::Exec& exec = engine_.exec();
+  const QuantState& quant = engine_.quant();
+  HEARTH_RETURN_IF_ERROR(quant.ForgetWeightAmax(exec));
+  for (int unit = 0; unit < stored_weights_->units(); ++unit) {
+    HEARTH_RETURN_IF_ERROR(stored_weights_->Announce(exec, unit));
+    HEARTH_RETURN_IF_ERROR(quant.MeasureUnit(exec, unit));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepProgram::StartWeights() {
   const kernels::Exec& exec = engine_.exec();
   const QuantState& quant = engine_.quant();
-  HEARTH_RETURN_IF_ERROR(quant.MeasureWeights(exec));
+  HEARTH_RETURN_IF_ERROR(stored_weights_ != nullptr ? StartStored() : quant.MeasureWeights(exec));
   // Each rank has measured what it keeps.
   HEARTH_RETURN_IF_ERROR(divided_weights_ != nullptr ? exchange_->ReduceWeightAmax(exec)
                                                      : absl::OkStatus());

@@ -10,6 +10,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/product_check.h"
 #include "worker/trainer/comm/collective.h"
+#include "worker/trainer/model/stored_weights.h"
 #include "worker/trainer/step/divided_weights.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/exchange.h"
@@ -81,7 +82,10 @@ class StepProgram {
   // together.
   absl::Status StartWeights();
   // What passes read weights from (Pass::weights); null: they are in place.
-  WeightSource* weights() const { return divided_weights_.get(); }
+  WeightSource* weights() const {
+    return stored_weights_ != nullptr ? static_cast<WeightSource*>(stored_weights_.get())
+                                      : divided_weights_.get();
+  }
 
   // Launches in the graphs of a plain step; 0 on the CPU.
   int64_t graph_nodes() const;
@@ -95,8 +99,12 @@ class StepProgram {
   // Bytes this rank sends in a step; 0 in a world of one.
   int64_t comm_bytes() const;
   bool sharded() const { return exchange_ != nullptr && exchange_->sharded(); }
+  // Whether TakeWholeWeights launches anything.
+  bool weights_are_taken() const { return sharded() || stored_weights_ != nullptr; }
 
  private:
+  absl::Status TakeStored();
+  absl::Status StartStored();
   // Every kind that a step of this rank has.
   std::vector<MicroBatchKind> Kinds(const spec::StepFormat& format) const;
   absl::Status OpenExchange();
@@ -122,8 +130,9 @@ class StepProgram {
   const bool idle_first_;  // the step's first turn is idle
   kernels::AttentionEngines attention_;
   std::unique_ptr<kernels::ProductCheck> products_;
-  std::unique_ptr<GradientExchange> exchange_;       // null in a world of one
-  std::unique_ptr<DividedWeights> divided_weights_;  // null where weights are whole
+  std::unique_ptr<GradientExchange> exchange_;           // null in a world of one
+  std::unique_ptr<DividedWeights> divided_weights_;      // null where weights are whole
+  const std::unique_ptr<StoredWeights> stored_weights_;  // null where none are in blocks
   struct Recorded {
     MicroBatchKind kind;
     std::unique_ptr<kernels::Graph> graph;

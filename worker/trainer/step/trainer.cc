@@ -307,7 +307,7 @@ absl::Status Trainer::Drain() {
 absl::Status Trainer::TakeWholeWeights() {
   HEARTH_RETURN_IF_ERROR(program_.TakeWholeWeights());
   // Drained, so that what reads the whole weights from the host or another stream finds them.
-  return program_.sharded() ? Drain() : absl::OkStatus();
+  return program_.weights_are_taken() ? Drain() : absl::OkStatus();
 }
 
 absl::Status Trainer::OnRankZero(const std::function<void()>& work) {

@@ -40,7 +40,7 @@ Variation VariedPlans::AsIs() const {
 }
 
 std::vector<ShardLevel> VariedPlans::ShardLevels() const {
-  return AllowedShardLevels(spec_.parallel(), gpus_);
+  return AllowedShardLevels(spec_, gpus_);
 }
 
 absl::StatusOr<ShardLevel> VariedPlans::SmallestLevel(Variation variation) {

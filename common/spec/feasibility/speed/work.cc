@@ -136,7 +136,7 @@ class WorkBuilder {
     for (const Parameter& p : *o_.table) {
       const auto elements = static_cast<double>(p.elements());
       work_.host_bytes += elements * HostBytes(p) / o_.shards;
-      double bytes = 2 * Bytes(p.gradient) + 2 * Bytes(p.master);
+      double bytes = 2 * Bytes(p.gradient) + MasterBytes(p);
       if (p.has_master()) {
         bytes += Bytes(p.storage);
       }
@@ -159,7 +159,7 @@ class WorkBuilder {
         bytes += (3 * Bytes(p.gradient) + 2 * kBf16Bytes) * orthogonal_share;
         work_.whole_gradient_bytes += o_.shards > 1 ? elements * Bytes(p.gradient) : 0;
       }
-      if (o_.precision.Quantises(p) && !o_.divide_weights) {
+      if (o_.precision.Quantises(p) && !o_.divide_weights && !p.stored()) {
         bytes += QuantiseBytes(p);
       }
       work_.gradient_bytes += elements * o_.reduce->PartBytes();
@@ -171,6 +171,15 @@ class WorkBuilder {
         AddCoded(bits, elements * coded_states / o_.shards, elements * bytes);
       }
     }
+  }
+
+  // What an update moves of a master, an element. Blocks are decoded to fp32, updated there, and
+  // encoded again.
+  static double MasterBytes(const Parameter& p) {
+    return p.stored() ? 2 * StoredBytes(p) + 4 * Bytes(DType::kF32) : 2 * Bytes(p.master);
+  }
+  static double StoredBytes(const Parameter& p) {
+    return static_cast<double>(p.stored_bytes()) / static_cast<double>(p.elements());
   }
 
   // For each element of a parameter.
@@ -191,20 +200,42 @@ class WorkBuilder {
   }
 
   // Divided weights are gathered in each pass, and quantised as they arrive: all in forward, and
-  // in backward all but those that are still in their slots.
+  // in backward all but those that are still in their slots. Weights in blocks arrive the same way,
+  // without an exchange.
   void AddGathers() {
+    if (!o_.divide_weights) {
+      AddDecoding();
+      return;
+    }
     const GatheredElements gathered = GatheredInPass(PlanWeightUnits(o_));
     const double bytes = Bytes(o_.recipe->parameters.storage);
     work_.forward_weight_bytes = bytes * static_cast<double>(gathered.forward);
     work_.backward_weight_bytes = bytes * static_cast<double>(gathered.backward);
     PassWork quantise = {.name = "weights"};
     for (const Parameter& p : *o_.table) {
-      if (o_.divide_weights && o_.precision.Quantises(p)) {
+      if (o_.precision.Quantises(p)) {
         quantise.bytes += 2 * static_cast<double>(p.elements()) * QuantiseBytes(p);
       }
     }
     if (quantise.bytes > 0) {
       work_.passes.push_back(quantise);
+    }
+  }
+
+  // Each pass decodes weights in blocks twice, but for the last layer.
+  void AddDecoding() {
+    PassWork decode = {.name = "weights"};
+    for (const Parameter& p : *o_.table) {
+      if (!p.stored()) {
+        continue;
+      }
+      const double again = o_.precision.Quantises(p) ? QuantiseBytes(p) : 0;
+      const double times = p.layer + 1 == o_.shape.layers ? 1 : 2;
+      decode.bytes +=
+          times * static_cast<double>(p.elements()) * (StoredBytes(p) + Bytes(p.storage) + again);
+    }
+    if (decode.bytes > 0) {
+      work_.passes.push_back(decode);
     }
   }
 

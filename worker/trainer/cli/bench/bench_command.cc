@@ -86,7 +86,7 @@ absl::Status Bench::Build() {
   prepare.threads = options_.threads;
   prepare.micro_batch = options_.micro_batch;
   HEARTH_RETURN_IF_ERROR(PrepareJob(prepare, job_));
-  HEARTH_RETURN_IF_ERROR(job_.engine->quant().StartWeights(job_.engine->exec()));
+  HEARTH_RETURN_IF_ERROR(job_.program->StartWeights());
   FillBatch();
   return absl::OkStatus();
 }
@@ -164,6 +164,7 @@ absl::Status Bench::MeasurePhases() {
   const bool quantised = job_.engine->precision().quantised();
   Pass pass;
   pass.format = spec::OwnIf(quantised);
+  pass.weights = job_.program->weights();
   kernels::StepState* state = job_.engine->step_state();
   HEARTH_ASSIGN_OR_RETURN(const double forward, TimeCall([&] {
                             return job_.engine->model().ForwardLoss(exec, pass, &state->loss_sum,

@@ -39,7 +39,8 @@ kernels::AdamWTensor TensorOf(const OptimizerContext& context, const StorePiece&
   tensor.weight_decay = group.weight_decay;
   tensor.index = static_cast<uint32_t>(i);
   tensor.first_element = static_cast<uint64_t>(piece.place.first_element);
-  tensor.amax = context.quant->WeightAmaxOf(i);
+  // The largest magnitude of weights in blocks is known once they are encoded.
+  tensor.amax = piece.blocks.empty() ? context.quant->WeightAmaxOf(i) : nullptr;
   return tensor;
 }
 
@@ -48,7 +49,8 @@ class AdamW : public Optimizer {
   explicit AdamW(const OptimizerContext& context)
       : pieces_(*context.parameters,
                 context.offload,
-                {.masters = true, .state = &IsOwnState, .of = context.of}) {
+                {.masters = true, .state = &IsOwnState, .of = context.of}),
+        rounding_(RoundingOf(context)) {
     for (const OffloadWindow& window : pieces_.windows()) {
       std::vector<kernels::AdamWTensor>& tensors = tensors_.emplace_back();
       for (const StorePiece& piece : window.pieces) {
@@ -69,10 +71,11 @@ class AdamW : public Optimizer {
     args_.inputs = update.inputs;
     args_.grad_scale = update.grad_scale;
     args_.skip = update.skip;
-    return pieces_.Run(exec, [&](size_t window) {
+    const auto step = [&](size_t window) {
       args_.tensors = tensors_[window];
       return kernels::AdamWStep(exec, args_);
-    });
+    };
+    return pieces_.Run(exec, step, At(update, rounding_));
   }
 
   size_t WorkspaceBytes() const override { return kernels::AdamWWorkspaceBytes(args_); }
@@ -85,6 +88,7 @@ class AdamW : public Optimizer {
 
  private:
   StreamedPieces pieces_;
+  const BlockRounding rounding_;
   std::vector<std::vector<kernels::AdamWTensor>> tensors_;  // by window
   kernels::AdamWArgs args_;
 };

@@ -72,6 +72,7 @@ class Muon : public Optimizer {
                          {.state = &IsOwnState, .of = &spec::IsHiddenMatrix}),
         master_pieces_(
             *context.parameters, context.offload, {.masters = true, .of = &spec::IsHiddenMatrix}),
+        rounding_(RoundingOf(context)),
         row_(kernels::FindNewtonSchulz(context.spec->newton_schulz())) {
     HEARTH_CHECK(row_ != nullptr, "optimizer.newton_schulz names a row");
     OptimizerContext rest = context;
@@ -110,10 +111,11 @@ class Muon : public Optimizer {
     }
     update_.inputs = update.inputs;
     update_.skip = update.skip;
-    return master_pieces_.Run(exec, [&](size_t window) {
+    const auto step = [&](size_t window) {
       update_.tensors = updates_[window];
       return kernels::MuonUpdate(exec, update_);
-    });
+    };
+    return master_pieces_.Run(exec, step, At(update, rounding_));
   }
 
   size_t WorkspaceBytes() const override {
@@ -201,11 +203,13 @@ class Muon : public Optimizer {
         kernels::MuonUpdateTensor& tensor = updates.emplace_back();
         tensor.master = Slice(piece.master, begin, end - begin);
         tensor.o = Slice(piece.gradient, begin, end - begin);
-        tensor.working = Slice(piece.weight, begin, end - begin);
+        // The largest magnitude of weights in blocks is known once they are encoded.
+        const bool in_blocks = !piece.blocks.empty();
+        tensor.working = in_blocks ? TensorView() : Slice(piece.weight, begin, end - begin);
         tensor.rate = kernels::MuonRate(matrix.rows, matrix.cols);
         tensor.lr_scale = group.lr_scale;
         tensor.weight_decay = group.weight_decay;
-        tensor.amax = context.quant->WeightAmaxOf(piece.place.parameter);
+        tensor.amax = in_blocks ? nullptr : context.quant->WeightAmaxOf(piece.place.parameter);
         tensor.index = static_cast<uint32_t>(piece.place.parameter);
         tensor.first_element = static_cast<uint64_t>(piece.place.first_element + begin);
       }
@@ -266,6 +270,7 @@ class Muon : public Optimizer {
   const bool divided_;
   const StreamedPieces momentum_pieces_;
   const StreamedPieces master_pieces_;
+  const BlockRounding rounding_;
   const kernels::NewtonSchulzRow* row_;
   std::unique_ptr<Optimizer> rest_;
   std::vector<Momenta> momenta_;  // by window of momentum_pieces_

@@ -53,8 +53,15 @@ std::vector<StateTensor> StateTensors(const ParameterStore& p) {
       shape = parameter.shape;
       shape[0] = parameter.logical_rows;
     }
-    // Weights that are their own masters are in model.safetensors.
-    if (!p.weight_is_master(piece.place.parameter)) {
+    // Those in blocks are kept as they are: model.safetensors has them rounded to what passes read.
+    if (parameter.stored()) {
+      const formats::WeightCodecRow& row = formats::RowOf(parameter.store);
+      tensors.push_back({absl::StrCat(row.name, ".", parameter.name),
+                         {row.Bytes(elements)},
+                         row.Bytes(first),
+                         piece.blocks});
+    } else if (!p.weight_is_master(piece.place.parameter)) {
+      // Weights that are their own masters are in model.safetensors.
       tensors.push_back({absl::StrCat("master.", parameter.name), shape, first, piece.master});
     }
     for (size_t k = 0; k < piece.states.size(); ++k) {
@@ -216,7 +223,7 @@ void AddWholeTensors(const Engine& engine, CheckpointContent& content) {
   for (const QuantStateTensor& tensor : engine.quant().Tensors()) {
     content.state.push_back({tensor.name, TensorDType::kU8, {tensor.bytes}, tensor.data});
   }
-  const bool whole = p.sharded() || p.some_weights_are_masters();
+  const bool whole = p.sharded() || p.some_weights_are_masters() || p.weights_stored();
   for (int i = 0; i < p.size(); ++i) {
     const kernels::TensorView& weight = engine.whole_weight(i);
     if (whole && weight.dtype == kernels::DType::kBF16) {

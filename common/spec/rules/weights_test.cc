@@ -1,0 +1,134 @@
+// What weights in blocks (weights.store) go with.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/spec/plan/offload.h"
+#include "common/spec/plan/plan_inputs.h"
+#include "common/spec/plan/shard_levels.h"
+#include "common/spec/plan/training_plan.h"
+#include "common/spec/plan/weight_units.h"
+#include "common/spec/resolve/resolve.h"
+#include "common/spec/weights/weight_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hearth::spec {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::JobSpec JobWith(const std::string& store) {
+  v1::JobSpec job;
+  job.set_name("stored");
+  job.mutable_model()->set_preset("hearth-112m");
+  job.mutable_data()->add_train()->set_path("/data");
+  job.mutable_data()->set_sequence_length(1024);
+  job.mutable_precision()->set_recipe("bf16");
+  job.mutable_batch()->set_micro_batch_size(1);
+  job.mutable_train()->set_steps(1000);
+  job.mutable_resources()->set_device("cuda");
+  job.mutable_weights()->set_store(store);
+  return job;
+}
+
+// What is wrong with the field; empty: nothing.
+std::string Wrong(v1::JobSpec job, const std::string& field) {
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  const auto found =
+      std::find_if(violations.begin(), violations.end(),
+                   [&field](const FieldViolation& violation) { return violation.field == field; });
+  return found == violations.end() ? "" : found->description;
+}
+
+TEST(WeightsRuleTest, Rows_AreTrained_OrRefusedWithTheWayOut) {
+  for (const WeightStoreRow& row : WeightStoreRows()) {
+    const std::string wrong = Wrong(JobWith(std::string(row.name)), "weights.store");
+    if (row.refusal.empty()) {
+      EXPECT_EQ(wrong, "") << row.name;
+    } else {
+      EXPECT_THAT(wrong, HasSubstr("cannot be trained")) << row.name;
+    }
+  }
+  EXPECT_THAT(Wrong(JobWith("iq3_xxs"), "weights.store"), HasSubstr("llama-quantize"));
+  EXPECT_NE(Wrong(JobWith("q5_0"), "weights.store"), "");
+}
+
+TEST(WeightsRuleTest, WhatTheyDoNotGoWith_IsRefused) {
+  for (const WeightStoreRow& row : WeightStoreRows()) {
+    if (!row.in_blocks()) {
+      continue;
+    }
+    v1::JobSpec job = JobWith(std::string(row.name));
+    job.mutable_resources()->set_workers(2);
+    job.mutable_batch()->set_global_batch_tokens(2048);
+    EXPECT_EQ(Wrong(job, "parallel.shard"), "") << "auto is off then";
+    for (const ShardRow& shard : ShardRows()) {
+      job.mutable_parallel()->set_shard(std::string(shard.name));
+      EXPECT_EQ(Wrong(job, "parallel.shard").empty(), shard.level == ShardLevel::kOff)
+          << shard.name;
+      EXPECT_EQ(AllowedShardLevels(job, 2), std::vector<ShardLevel>{ShardLevel::kOff});
+    }
+    for (const OffloadRow& away : OffloadRows()) {
+      v1::JobSpec offloaded = JobWith(std::string(row.name));
+      (offloaded.mutable_offload()->*away.set)(true);
+      EXPECT_NE(Wrong(offloaded, "offload." + std::string(away.name)), "") << row.name;
+    }
+  }
+}
+
+TEST(WeightsRuleTest, Bf16_GoesWithAll) {
+  v1::JobSpec job = JobWith("bf16");
+  job.mutable_offload()->set_optimizer(true);
+  EXPECT_EQ(Wrong(job, "offload.optimizer"), "");
+  EXPECT_EQ(AllowedShardLevels(job, 2).size(), ShardRows().size());
+}
+
+TEST(WeightStoreTest, Plan_CountsBlocks_OneLayer_AndAPartOfTheUpdate) {
+  v1::JobSpec job = JobWith("q4_0");
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  ASSERT_TRUE(violations.empty());
+  const auto inputs = MakePlanInputs(job, 1, 1, /*training=*/true);
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  const std::vector<Parameter>& table = (*inputs)->table;
+  const auto plan = PlanTraining((*inputs)->options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  int64_t blocks = 0;
+  for (const Parameter& parameter : table) {
+    EXPECT_EQ(parameter.stored(), parameter.group == ParameterGroup::kMatrix) << parameter.name;
+    EXPECT_FALSE(parameter.stored() && parameter.has_master());
+    blocks += parameter.stored() ? parameter.elements() / 32 * 18 : 0;
+  }
+  EXPECT_EQ((*plan->Find("parameters.blocks"))->bytes, blocks) << "all of whole 256 bytes";
+  EXPECT_EQ((*plan->Find("parameters"))->bytes, 2 * PlainWeightOffsets(table).back());
+  const WeightUnits units = PlanWeightUnits((*inputs)->options);
+  EXPECT_FALSE(units.ahead);
+  EXPECT_EQ((*plan->Find("parameters.slot.1"))->bytes, 2 * units.slots[1].elements);
+  // A pass back finds the last layer in its place.
+  const GatheredElements gathered = GatheredInPass(units);
+  EXPECT_EQ(gathered.forward - gathered.backward, units.slots[1].elements);
+  // What only reads the model has it in the recipe's format.
+  const auto forward = MakePlanInputs(job, 1, 1, /*training=*/false);
+  ASSERT_TRUE(forward.ok());
+  EXPECT_EQ(DecodedElements((*forward)->table), 0);
+}
+
+TEST(WeightStoreTest, Plan_OfDividedOrOffloadedBlocks_IsRefused) {
+  v1::JobSpec job = JobWith("int8");
+  std::vector<FieldViolation> violations;
+  Resolve(job, violations);
+  const auto divided = MakePlanInputs(job, 1, 1, true, 2, ShardLevel::kOptimizer);
+  ASSERT_TRUE(divided.ok());
+  EXPECT_THAT(std::string(PlanTraining((*divided)->options).status().message()),
+              HasSubstr("whole on every rank"));
+  job.mutable_offload()->set_optimizer(true);
+  const auto away = MakePlanInputs(job, 1, 1, true);
+  ASSERT_TRUE(away.ok());
+  EXPECT_THAT(std::string(PlanTraining((*away)->options).status().message()),
+              HasSubstr("do not go with offload"));
+}
+
+}  // namespace
+}  // namespace hearth::spec

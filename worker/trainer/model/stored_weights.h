@@ -1,0 +1,29 @@
+// Weights in blocks (weights.store): a unit arrives as the ops' own stream decodes it, after what
+// reads the unit before.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/core/exec.h"
+#include "worker/trainer/model/parameter_store.h"
+#include "worker/trainer/model/weight_source.h"
+
+namespace hearth::trainer {
+
+// Not thread-safe.
+class StoredWeights : public WeightSource {
+ public:
+  // `parameters` have weights in blocks and outlive this.
+  explicit StoredWeights(const ParameterStore& parameters) : parameters_(parameters) {}
+
+  absl::Status Begin(const kernels::Exec& exec) override;
+  absl::Status Announce(const kernels::Exec& exec, int unit) override;
+  absl::Status Acquire(const kernels::Exec& exec, int unit) override;
+  absl::Status Release(const kernels::Exec& exec, int unit) override;
+
+  int units() const { return static_cast<int>(parameters_.units().units.size()); }
+
+ private:
+  const ParameterStore& parameters_;
+};
+
+}  // namespace hearth::trainer
