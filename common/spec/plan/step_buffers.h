@@ -136,7 +136,8 @@ struct StoreBuffers {
   BufferId parameters;                 // divided: this rank's part of each bucket
   std::vector<BufferId> weight_slots;  // of divided weights: WeightUnits::slots
   std::vector<BufferId> masters;       // of each of PlaceMasters
-  // One for each of GradientGroups: with divided gradients this rank's part of it.
+  // One for each of GradientGroups: with divided gradients this rank's part of it; none with fused
+  // updates.
   std::vector<BufferId> gradients;
   std::vector<BufferId> gradient_slots;  // of each of SlotsOf
   std::vector<BufferId> states;          // of each of PlaceStates

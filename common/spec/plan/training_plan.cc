@@ -79,7 +79,8 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
                                      o.offload.TierOf(BufferClass::kMasters)));
   }
   const int64_t parts = o.divide_gradients ? o.shards : 1;
-  for (const GradientGroup& group : GradientGroups(*o.table, offsets)) {
+  for (const GradientGroup& group :
+       o.fused ? std::vector<GradientGroup>() : GradientGroups(*o.table, offsets)) {
     ids.gradients.push_back(out.Floats(names.Of("gradients", group.format), BufferClass::kGradients,
                                        group.format, {(group.end - group.begin) / parts}, life));
   }
@@ -99,7 +100,8 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   }
 }
 
-// They live in the update alone, so that activations and gradients of the step share their bytes.
+// They live in the update alone, so that activations and gradients of the step share their bytes;
+// with fused updates from the first of them on.
 void AddOffloadSlots(const BlockScope& scope, PlanBuilder& out) {
   const HostClasses& away = scope.options.offload;
   StoreBuffers& ids = out.ids().store;
@@ -111,10 +113,11 @@ void AddOffloadSlots(const BlockScope& scope, PlanBuilder& out) {
     }
   }
   const int32_t update = scope.time.Update();
+  const int32_t first = scope.options.fused ? scope.time.Head() : update;
   for (int slot = 0; streamed > 0 && slot < kOffloadSlots; ++slot) {
     ids.offload_slots.push_back(out.Bytes(absl::StrCat("offload.slot.", slot),
                                           BufferClass::kWorkspace, OffloadSlotBytes(streamed),
-                                          {update, update}));
+                                          {first, update}));
   }
 }
 
@@ -511,6 +514,9 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   }
   if (options.divide_gradients && options.shards == 1) {
     return absl::InvalidArgumentError("divided gradients need a divided optimizer");
+  }
+  if (options.fused && !options.training) {
+    return absl::InvalidArgumentError("only training updates weights");
   }
   if (options.divide_weights && !(options.divide_gradients && options.training)) {
     return absl::InvalidArgumentError("divided weights need divided gradients");

@@ -104,6 +104,9 @@ struct TrainingPlanOptions {
   int shards = 1;
   // A rank keeps only the sums of its part of the gradients. Only with several shards.
   bool divide_gradients = false;
+  // Each bucket's weights are updated as soon as its gradients are complete, so that all are made
+  // in slots and nothing keeps them. Only in training, with one micro-batch of each rank in a step.
+  bool fused = false;
   // A rank keeps only its part of the weights (plan/weight_units.h). Only with divided gradients.
   bool divide_weights = false;
   // Size of a gradient bucket in the format of `reduce`'s parts; 0 = all gradients are one, or with
@@ -125,6 +128,8 @@ struct TrainingPlanOptions {
   // Sources of the training data whose losses are told apart (ReportedSources); 1 = none are.
   int sources = 1;
 
+  // No rank has room for all gradients: buckets are made in slots, one after the other.
+  bool in_slots() const { return divide_gradients || fused; }
   bool keeps_scores() const { return scores || (!training && store); }
 };
 

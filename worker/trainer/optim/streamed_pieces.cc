@@ -134,7 +134,9 @@ StreamedPieces::StreamedPieces(const ParameterStore& parameters,
   for (const StorePiece& piece : parameters.pieces()) {
     const spec::Parameter& parameter =
         parameters.table()[static_cast<size_t>(piece.place.parameter)];
-    if (needs.of == nullptr || needs.of(parameter)) {
+    const bool in_group =
+        needs.group < 0 || parameters.WholeGroup(piece.place.parameter) == needs.group;
+    if (in_group && (needs.of == nullptr || needs.of(parameter))) {
       Cut(piece, parameter, needs);
     }
   }

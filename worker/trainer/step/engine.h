@@ -137,7 +137,11 @@ class Engine {
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }
   int64_t model_rows() const { return model_->rows(); }
-  Optimizer& optimizer() { return *optimizer_; }
+  // With fused updates one for each gradient bucket, by its number; else one. They differ in which
+  // parameters they update.
+  Optimizer& optimizer(size_t bucket = 0) { return *optimizers_[bucket]; }
+  // Each bucket is updated with while backward goes on (optimizer.fused).
+  bool fused() const { return job_plan_->options.fused; }
   WeightAverage* average() { return average_.get(); }  // nullptr: train.ema is 0
 
  private:
@@ -149,6 +153,7 @@ class Engine {
   // On a GPU: whether block-scaled products run on its own units.
   absl::Status ChooseProducts();
   void BindStaging();
+  void MakeOptimizers();
   absl::Status CheckDevice() const;
   // Unless `plan` fits, an error as of Create with the largest micro-batch that would.
   absl::Status CheckFits(const spec::MemoryPlan& plan) const;
@@ -170,7 +175,7 @@ class Engine {
   std::unique_ptr<OffloadLanes>
       lanes_;  // null: nothing that updates change is in the host's memory
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::unique_ptr<WeightAverage> average_;
   struct Staged {
     BatchBuffers batch;

@@ -48,7 +48,7 @@ class AdamW : public Optimizer {
   explicit AdamW(const OptimizerContext& context)
       : pieces_(*context.parameters,
                 context.offload,
-                {.masters = true, .state = &IsOwnState, .of = context.of}) {
+                {.masters = true, .state = &IsOwnState, .of = context.of, .group = context.group}) {
     for (const OffloadWindow& window : pieces_.windows()) {
       std::vector<kernels::AdamWTensor>& tensors = tensors_.emplace_back();
       for (const StorePiece& piece : window.pieces) {
