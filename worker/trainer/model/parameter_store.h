@@ -47,7 +47,8 @@ struct StorePiece {
 // backward makes it, in memory that its bucket shares with others: whoever lets backward begin a
 // bucket says when that memory is free (GradientExchange; FusedUpdate, with which the slots are all
 // there is of gradients). With divided weights a rank has those of its pieces, and weight(i) is
-// where a pass reads it, in memory that its unit shares with others: a WeightSource brings it there.
+// where a pass reads it, in memory that its unit shares with others: a WeightSource brings it
+// there.
 //
 // Owns nothing: arena and table outlive it. On a GPU each buffer has its own format. On the CPU
 // only optimizer state has one; the others are of the storage type, and narrower formats are values

@@ -123,9 +123,9 @@ kernels::StepInputs Trainer::MakeInputs(int64_t step,
   inputs.grad_norm_limit = limits.grad_norm;
   inputs.tokens = static_cast<double>(batch_.global_tokens());
   inputs.max_norm = spec_.optimizer().grad_clip() * settings.clip;
-  inputs.norm_before = restored_norm_;
   inputs.learning_rate = spec::LearningRate(schedule_, step) * settings.learning_rate;
   engine_.optimizer().Scalars(step, absl::MakeSpan(inputs.optimizer));
+  inputs.norm_before = restored_norm_;
   inputs.step = step;
   inputs.control[0] = asked.save ? 1 : 0;
   inputs.control[1] = asked.pause ? 1 : 0;
