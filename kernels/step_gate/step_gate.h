@@ -37,7 +37,8 @@ struct StepState {
   // Sums over the accumulated gradients.
   double sum_squares = 0;
   int64_t nonfinite = 0;
-  // JudgePart: some weights of this step were updated. Ranks take the maximum, with nonfinite.
+  // JudgePart: a part was good, so that where each is updated with at once some weights are new.
+  // Ranks take the maximum, with nonfinite.
   int32_t begun = 0;
   int32_t reserved = 0;
   // The same two sums of the part that JudgePart is about.

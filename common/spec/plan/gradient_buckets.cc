@@ -204,7 +204,7 @@ std::vector<GradientSlot> SlotsOf(const std::vector<GradientBucket>& buckets) {
 std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options) {
   // Where nothing asks for a size, whole gradients are one bucket; those in slots take as little
   // room as they can. A rank without peers exchanges none.
-  const bool sized = options.bucket_bytes > 0 && !(options.fused && options.world_size == 1);
+  const bool sized = options.bucket_bytes > 0 && !(options.by_bucket() && options.world_size == 1);
   const int64_t elements =
       sized ? std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce->part, 1))
             : static_cast<int64_t>(options.in_slots());

@@ -12,7 +12,8 @@
 //   slot 1  |          bucket 1 made, reduced | bucket 3 made, ...
 //
 // With fused updates (optimizer.fused) buckets are made in slots too, and each is updated with in
-// its slot: nobody keeps sums. A rank without peers has one slot.
+// its slot: nobody keeps sums. With coded ones (gradients.store) a bucket goes from its slot into a
+// narrow format, and in the update back. A rank without peers has one slot.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ struct GradientBucket {
   int32_t ready = 0;           // moment of the step after which all of it is complete
   DType format = DType::kF32;  // of its gradients
   int32_t begins = 0;          // moment from which on backward writes into it
-  int slot = -1;               // with divided gradients or fused updates: where they are made
+  int slot = -1;               // TrainingPlanOptions::in_slots: where they are made
   int64_t elements() const { return end - begin; }
 };
 

@@ -68,6 +68,12 @@ absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
   return plan.arena_bytes() <= memory_bytes;
 }
 
+// How gradients wait for the update. `options` know whether they are of training.
+void SetUpdates(const v1::JobSpec& job_spec, TrainingPlanOptions& options) {
+  options.fused = options.training && job_spec.optimizer().fused();
+  options.coded = options.training && job_spec.gradients().store() == "fp8";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& job_spec,
@@ -126,7 +132,7 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   options.world_size = world_size;
   options.shards = ShardsOf(shard, world_size);
   options.divide_gradients = RowOf(shard).gradients && options.shards > 1;
-  options.fused = training && job_spec.optimizer().fused();
+  SetUpdates(job_spec, options);
   options.divide_weights = RowOf(shard).weights && training && options.shards > 1;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
   options.offload = HostClassesOf(job_spec.offload());
@@ -154,7 +160,7 @@ absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
   const int64_t tokens = job_spec.batch().global_batch_tokens();
   std::vector<int64_t> candidates =
       !job_spec.batch().has_global_batch_tokens() ? PowerOfTwoCandidates(sequence_length)
-      : job_spec.optimizer().fused()
+      : NeedsOneMicroBatch(job_spec)
           ? OneMicroBatchEach(tokens, sequence_length, world_size)
           : MicroBatchCandidates(tokens, sequence_length, world_size, limit);
   // The recipe's products may need several sequences where they are short.

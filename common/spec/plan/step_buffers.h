@@ -136,11 +136,14 @@ struct StoreBuffers {
   BufferId parameters;                 // divided: this rank's part of each bucket
   std::vector<BufferId> weight_slots;  // of divided weights: WeightUnits::slots
   std::vector<BufferId> masters;       // of each of PlaceMasters
-  // One for each of GradientGroups: with divided gradients this rank's part of it; none with fused
-  // updates.
+  // One for each of GradientGroups: with divided gradients this rank's part of it; none where
+  // the update goes by bucket.
   std::vector<BufferId> gradients;
   std::vector<BufferId> gradient_slots;  // of each of SlotsOf
-  std::vector<BufferId> states;          // of each of PlaceStates
+  // Coded gradients, and their scales; divided: this rank's part of each bucket.
+  BufferId gradient_codes;
+  BufferId gradient_scales;
+  std::vector<BufferId> states;  // of each of PlaceStates
   // Through which updates stream masters and states that are in the host's memory; else none.
   std::vector<BufferId> offload_slots;
 };

@@ -80,9 +80,17 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   }
   const int64_t parts = o.divide_gradients ? o.shards : 1;
   for (const GradientGroup& group :
-       o.fused ? std::vector<GradientGroup>() : GradientGroups(*o.table, offsets)) {
+       o.by_bucket() ? std::vector<GradientGroup>() : GradientGroups(*o.table, offsets)) {
     ids.gradients.push_back(out.Floats(names.Of("gradients", group.format), BufferClass::kGradients,
                                        group.format, {(group.end - group.begin) / parts}, life));
+  }
+  if (o.coded) {
+    const int64_t own = elements / o.shards;
+    const Lifetime waits = {scope.time.Head(), scope.time.Update()};
+    ids.gradient_codes =
+        out.Packed("gradients.codes", BufferClass::kGradients, DType::kE4M3, {own}, waits);
+    ids.gradient_scales = out.Packed("gradients.codes.scales", BufferClass::kGradients,
+                                     DType::kE8M0, {own / formats::kReduceBlock}, waits);
   }
   for (const GradientSlot& slot : SlotsOf(PlanBuckets(o))) {
     ids.gradient_slots.push_back(out.Floats(
@@ -515,8 +523,11 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   if (options.divide_gradients && options.shards == 1) {
     return absl::InvalidArgumentError("divided gradients need a divided optimizer");
   }
-  if (options.fused && !options.training) {
+  if (options.by_bucket() && !options.training) {
     return absl::InvalidArgumentError("only training updates weights");
+  }
+  if (options.fused && options.coded) {
+    return absl::InvalidArgumentError("with fused updates no gradients wait");
   }
   if (options.divide_weights && !(options.divide_gradients && options.training)) {
     return absl::InvalidArgumentError("divided weights need divided gradients");

@@ -142,6 +142,21 @@ TEST_F(TrainingPlanTest, PlanTraining_DividedGradients_TakeTheirPartAndAFewSlots
   EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(TrainingPlanTest, PlanTraining_CodedGradients_TakeAByteAndASlot) {
+  options_.coded = true;
+  const int64_t elements = TensorOffsets(table_).back();
+  MemoryPlan plan = Plan();
+  EXPECT_FALSE(plan.Find("gradients").ok());
+  EXPECT_EQ((*plan.Find("gradients.codes"))->bytes, elements);
+  EXPECT_EQ((*plan.Find("gradients.codes.scales"))->bytes, elements / formats::kReduceBlock);
+  EXPECT_EQ(SlotsOf(PlanBuckets(options_)).size(), 2U);
+  options_.world_size = options_.shards = 4;
+  plan = Plan();
+  EXPECT_EQ((*plan.Find("gradients.codes"))->bytes, TensorOffsets(table_, 4).back() / 4);
+  options_.fused = true;
+  EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 // Nothing keeps gradients: alone a rank has one slot, and one for a tied embedding.
 TEST_F(TrainingPlanTest, PlanTraining_FusedUpdates_HaveSlotsAlone) {
   options_.fused = true;

@@ -274,7 +274,7 @@ TEST(ResolveTest, CrossFieldRules_AreChecked) {
 }
 
 // What needs all gradients of a step at one time, or its weights of before.
-TEST(ResolveTest, FusedUpdates_RefuseWhatTheyCannotDo) {
+TEST(ResolveTest, UpdatesByBucket_RefuseWhatTheyCannotDo) {
   const auto fused = [](v1::JobSpec& job, int64_t tokens, int micro, int workers) {
     job.mutable_optimizer()->set_fused(true);
     job.mutable_batch()->set_global_batch_tokens(tokens);
@@ -302,6 +302,15 @@ TEST(ResolveTest, FusedUpdates_RefuseWhatTheyCannotDo) {
   ExpectOnly("train.spike_grad_sigma", "must be 0", [&](v1::JobSpec& job) {
     fused(job, 4096, 4, 1);
     job.mutable_train()->set_spike_grad_sigma(6);
+  });
+  ExpectOnly("gradients.store", "2 * 4 * 1024", [&](v1::JobSpec& job) {
+    fused(job, 16384, 4, 2);
+    job.mutable_optimizer()->set_fused(false);
+    job.mutable_gradients()->set_store("fp8");
+  });
+  ExpectOnly("gradients.store", "no gradient waits", [&](v1::JobSpec& job) {
+    fused(job, 4096, 4, 1);
+    job.mutable_gradients()->set_store("fp8");
   });
   ExpectOnly("precision.stats_every", "must be 0", [&](v1::JobSpec& job) {
     fused(job, 4096, 4, 1);

@@ -1,6 +1,7 @@
-// What an optimizer's row cannot do with the formats that a job asks for, and what fused updates
-// cannot do.
+// What an optimizer's row cannot do with the formats that a job asks for, and what updates bucket
+// by bucket cannot do.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/spec/fields/rows.h"
@@ -13,17 +14,18 @@
 namespace hearth::spec {
 namespace {
 
-// A step of fused updates has one micro-batch of each worker.
-void CheckOneMicroBatch(const v1::JobSpec& job, Checker& check) {
+// `why`: a clause that says why a step has one micro-batch of each worker.
+void CheckOneMicroBatch(const v1::JobSpec& job,
+                        const char* field,
+                        const char* why,
+                        Checker& check) {
   const v1::BatchSpec& batch = job.batch();
   const int64_t sequence = job.data().sequence_length();
   const int64_t workers = job.resources().workers();
+  const std::string one_each = Text(why, ", so a step has one micro-batch of each worker; ");
   if (job.resources().has_min_workers() && job.resources().min_workers() < workers) {
-    check.Add(
-        "optimizer.fused",
-        Text("each layer is updated as soon as its gradient is complete, so a step has one "
-             "micro-batch of each worker; with resources.min_workers ",
-             job.resources().min_workers(), " a worker might get several: set it to ", workers));
+    check.Add(field, Text(one_each, "with resources.min_workers ", job.resources().min_workers(),
+                          " a worker might get several: set it to ", workers));
   }
   if (!batch.has_global_batch_tokens() ||
       !InRange(batch, v1::BatchSpec::kMicroBatchSizeFieldNumber) ||
@@ -35,11 +37,9 @@ void CheckOneMicroBatch(const v1::JobSpec& job, Checker& check) {
   const int64_t micro = batch.micro_batch_size();
   const std::vector<int64_t> one = OneMicroBatchEach(tokens, sequence, workers);
   if (one.empty() || (micro > 0 && micro != one.front())) {
-    check.Add("optimizer.fused",
-              Text("each layer is updated as soon as its gradient is complete, so a step has one "
-                   "micro-batch of each worker; batch.global_batch_tokens ",
-                   tokens, " is not workers * micro_batch_size * data.sequence_length = ", workers,
-                   " * ", micro > 0 ? Text(micro) : "n", " * ", sequence));
+    check.Add(field, Text(one_each, "batch.global_batch_tokens ", tokens,
+                          " is not workers * micro_batch_size * data.sequence_length = ", workers,
+                          " * ", micro > 0 ? Text(micro) : "n", " * ", sequence));
   }
 }
 
@@ -49,7 +49,8 @@ void CheckFused(const v1::JobSpec& job, Checker& check) {
   if (!job.optimizer().fused()) {
     return;
   }
-  CheckOneMicroBatch(job, check);
+  CheckOneMicroBatch(job, "optimizer.fused",
+                     "each layer is updated as soon as its gradient is complete", check);
   if (job.train().spike_grad_sigma() > 0) {
     check.Add("train.spike_grad_sigma",
               "the norm of a step's gradient is known when its layers are updated already "
@@ -60,6 +61,18 @@ void CheckFused(const v1::JobSpec& job, Checker& check) {
               "weights are counted with the gradients of their step, when they are updated already "
               "(optimizer.fused); must be 0");
   }
+}
+
+void CheckStore(const v1::JobSpec& job, Checker& check) {
+  if (job.gradients().store() != "fp8") {
+    return;
+  }
+  if (job.optimizer().fused()) {
+    check.Add("gradients.store",
+              "with optimizer.fused no gradient waits for the update; leave it out");
+    return;
+  }
+  CheckOneMicroBatch(job, "gradients.store", "fp8 is too coarse to add up gradients in", check);
 }
 
 }  // namespace
@@ -89,6 +102,7 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
     check.Add("optimizer.master", Text(row->name, " needs fp32 masters"));
   }
   CheckFused(job, check);
+  CheckStore(job, check);
 }
 
 }  // namespace hearth::spec

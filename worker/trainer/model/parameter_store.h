@@ -21,7 +21,7 @@ struct StoreShards {
   int rank = 0;
   int shards = 1;
   // Not read where one shard keeps whole gradients. With slots: gradients are divided too, or the
-  // arena has no room for their sums (fused updates).
+  // arena has no room for their sums (TrainingPlanOptions::by_bucket).
   std::vector<spec::GradientBucket> buckets;
   // None: weights are whole on every rank.
   spec::WeightUnits units = {};
@@ -45,10 +45,10 @@ struct StorePiece {
 // Weights are whole on every rank; with several shards a rank has masters and optimizer state only
 // of its pieces, and with divided gradients the sums of those alone. gradient(i) is then where
 // backward makes it, in memory that its bucket shares with others: whoever lets backward begin a
-// bucket says when that memory is free (GradientExchange; FusedUpdate, with which the slots are all
-// there is of gradients). With divided weights a rank has those of its pieces, and weight(i) is
-// where a pass reads it, in memory that its unit shares with others: a WeightSource brings it
-// there.
+// bucket says when that memory is free (GradientExchange; BucketPass, with which the slots are all
+// there is of gradients as backward makes them). With divided weights a rank has those of its
+// pieces, and weight(i) is where a pass reads it, in memory that its unit shares with others: a
+// WeightSource brings it there.
 //
 // Owns nothing: arena and table outlive it. On a GPU each buffer has its own format. On the CPU
 // only optimizer state has one; the others are of the storage type, and narrower formats are values
@@ -90,7 +90,8 @@ class ParameterStore {
   const std::vector<spec::GradientGroup>& gradient_groups() const { return groups_; }
   // A rank keeps the sums of its part of them.
   bool gradients_divided() const { return divided_; }
-  // They are made in slots that buckets use in turn: divided ones, and with fused updates all.
+  // They are made in slots that buckets use in turn: divided ones, and all where the update goes by
+  // bucket.
   bool gradients_in_slots() const { return !slots_.empty(); }
   // The gradients of elements [begin, begin + elements) of flat_weights(), which lie in one group,
   // and with several shards in one bucket; as backward makes them.

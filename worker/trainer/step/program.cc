@@ -97,11 +97,10 @@ std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) c
 }
 
 absl::Status StepProgram::OpenParts() {
-  if (engine_.fused() && turns() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "optimizer.fused: each layer is updated as soon as its gradient is complete, so a step has "
-        "one micro-batch of each worker, but here it has ",
-        turns()));
+  if ((engine_.fused() || engine_.coded()) && turns() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(engine_.fused() ? "optimizer.fused: true" : "gradients.store: fp8",
+                     " needs one micro-batch of each worker in a step, but here it has ", turns()));
   }
   if (exchange_ == nullptr && comm_ != nullptr && comm_->world_size() > 1) {
     HEARTH_ASSIGN_OR_RETURN(exchange_, GradientExchange::New(engine_, *comm_, exchanged_));
@@ -111,8 +110,12 @@ absl::Status StepProgram::OpenParts() {
                                                   exchanged_ == Exchanged::kGradients));
     }
   }
-  if (fused_ == nullptr && engine_.fused()) {
+  if (bucket_pass_ == nullptr && engine_.fused()) {
     fused_ = std::make_unique<FusedUpdate>(engine_, exchange_.get());
+    bucket_pass_ = fused_.get();
+  } else if (bucket_pass_ == nullptr && engine_.coded()) {
+    coded_ = std::make_unique<CodedGradients>(engine_, exchange_.get());
+    bucket_pass_ = coded_.get();
   }
   return absl::OkStatus();
 }
@@ -141,10 +144,11 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   full.source_sums = engine_.sources() > 1 ? &state->source_sums[0][0] : nullptr;
   full.weights = weights();
   full.weight_quantizations = &state->weight_quantizations;
-  PassHook* const hook = fused_ != nullptr ? static_cast<PassHook*>(fused_.get()) : exchange_.get();
+  PassHook* const hook =
+      bucket_pass_ != nullptr ? static_cast<PassHook*>(bucket_pass_) : exchange_.get();
   GradientSpoiler spoiler(engine_, hook);
   full.hook = extra.spoil_gradient ? static_cast<PassHook*>(&spoiler) : hook;
-  HEARTH_RETURN_IF_ERROR(fused_ != nullptr ? fused_->Begin(exec) : absl::OkStatus());
+  HEARTH_RETURN_IF_ERROR(bucket_pass_ != nullptr ? bucket_pass_->Begin(exec) : absl::OkStatus());
   if (exchange_ != nullptr) {
     // Quantised weights were gathered where they were quantised.
     HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, {.gather = kind.first && !kind.format.own(),
@@ -160,30 +164,34 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
       kind.idle ? model.IdleForwardBackward(exec, full)
                 : model.ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum));
   HEARTH_RETURN_IF_ERROR(exchange_ != nullptr ? exchange_->FinishPass(exec) : absl::OkStatus());
-  return fused_ != nullptr ? fused_->Finish(exec) : absl::OkStatus();
+  return bucket_pass_ != nullptr ? bucket_pass_->Finish(exec) : absl::OkStatus();
 }
 
 absl::Status StepProgram::SumSquares() {
   kernels::StepState* state = engine_.step_state();
-  kernels::SumSquaresArgs norm;
-  norm.tensors = engine_.parameters().owned_gradients();
-  norm.sum_squares = &state->sum_squares;
-  norm.nonfinite = &state->nonfinite;
-  HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine_.exec(), norm));
+  // Buckets that were taken in the pass have added theirs.
+  if (bucket_pass_ == nullptr) {
+    kernels::SumSquaresArgs norm;
+    norm.tensors = engine_.parameters().owned_gradients();
+    norm.sum_squares = &state->sum_squares;
+    norm.nonfinite = &state->nonfinite;
+    HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine_.exec(), norm));
+  }
   return exchange_ == nullptr ? absl::OkStatus() : exchange_->ReduceNorm(engine_.exec());
 }
 
 absl::Status StepProgram::JudgeAndUpdate(const UpdateArgs& update) {
   const kernels::Exec& exec = engine_.exec();
   kernels::StepState* state = engine_.step_state();
-  if (fused_ != nullptr) {
-    // The buckets have added their squares, of a sharded optimizer each rank those of its parts.
-    HEARTH_RETURN_IF_ERROR(exchange_ != nullptr ? exchange_->ReduceNorm(exec) : absl::OkStatus());
-    return kernels::JudgeStep(exec, engine_.step_inputs(), state);
-  }
   HEARTH_RETURN_IF_ERROR(SumSquares());
   HEARTH_RETURN_IF_ERROR(kernels::JudgeStep(exec, engine_.step_inputs(), state));
+  if (fused_ != nullptr) {
+    return absl::OkStatus();
+  }
   HEARTH_RETURN_IF_ERROR(engine_.quant().ForgetWeightAmax(exec));
+  if (coded_ != nullptr) {
+    return coded_->UpdateAll(exec);
+  }
   return engine_.optimizer().Step(exec, update);
 }
 

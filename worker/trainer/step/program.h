@@ -10,6 +10,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/product_check.h"
 #include "worker/trainer/comm/collective.h"
+#include "worker/trainer/step/coded_gradients.h"
 #include "worker/trainer/step/divided_weights.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/exchange.h"
@@ -53,7 +54,7 @@ class StepProgram {
   // GPU: runs every kind of launch on random tokens, so that plans are chosen and code is loaded,
   // and records the graphs. Parameters and optimizer state are as before, StepState is zero;
   // activations, gradients and the scales of QuantState are not: reset or restore them afterwards.
-  // CPU: nothing. All ranks call it together. kInvalidArgument: fused updates, and several
+  // CPU: nothing. All ranks call it together. kInvalidArgument: updates by bucket, and several
   // micro-batches in a step. kernels::IsNativeGemmError: a product of these shapes fails on
   // block-scaled units, or differs there from its emulation; an engine with no_native_blocks does
   // without.
@@ -101,14 +102,14 @@ class StepProgram {
  private:
   // Every kind that a step of this rank has.
   std::vector<MicroBatchKind> Kinds(const spec::StepFormat& format) const;
-  // What a step needs in addition to the engine: the exchange, fused updates.
+  // What a step needs in addition to the engine: the exchange, and what takes buckets.
   absl::Status OpenParts();
   absl::Status LaunchMicroBatch(const MicroBatchKind& kind,
                                 const Pass& pass,
                                 const MicroBatchExtra& extra = {});
   absl::Status LaunchUpdate(bool quantise_weights);
   absl::Status SumSquares();
-  // The squares of all gradients, and if they are good the update.
+  // Judges the step, and if it is good updates, unless backward has (fused_).
   absl::Status JudgeAndUpdate(const UpdateArgs& update);
   absl::Status RunAllOnce(const spec::StepFormat& format);
   absl::Status RecordAll(const spec::StepFormat& format);
@@ -129,6 +130,8 @@ class StepProgram {
   std::unique_ptr<GradientExchange> exchange_;       // null in a world of one
   std::unique_ptr<DividedWeights> divided_weights_;  // null where weights are whole
   std::unique_ptr<FusedUpdate> fused_;               // null: all is updated after backward
+  std::unique_ptr<CodedGradients> coded_;            // null: gradients wait as they are
+  BucketPass* bucket_pass_ = nullptr;                // the one of the two that is there
   struct Recorded {
     MicroBatchKind kind;
     std::unique_ptr<kernels::Graph> graph;

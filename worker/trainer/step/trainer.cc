@@ -195,9 +195,10 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_allreduce"));
 
   if (!dump_gradients_.empty()) {
-    if (program_.sharded() || engine_.fused()) {
+    if (program_.sharded() || engine_.parameters().gradients_in_slots()) {
       return absl::FailedPreconditionError(
-          "gradients are written whole: use parallel.shard: off and optimizer.fused: false");
+          "gradients are written whole: use parallel.shard: off, optimizer.fused: false and "
+          "gradients.store: dtype");
     }
     HEARTH_RETURN_IF_ERROR(WriteGradients(engine_, std::exchange(dump_gradients_, "")));
   }
@@ -236,7 +237,8 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   HEARTH_RETURN_IF_ERROR(Await(*finished_[static_cast<size_t>(slot)], flight.result.step));
   const kernels::StepState& state = *engine_.StagedState(slot);
   StepResult result = flight.result;
-  result.facts = {state.loss, state.grad_norm, state.nonfinite, state.begun != 0};
+  result.facts = {state.loss, state.grad_norm, state.nonfinite,
+                  engine_.fused() && state.begun != 0};
   result.verdict = static_cast<Verdict>(state.verdict);
   result.report.set_weight_quantizations(state.weight_quantizations);
   result.control = {state.control[0] != 0, state.control[1] != 0, state.control[2] != 0};

@@ -182,7 +182,7 @@ std::string PlansJson(const Engine& engine, int world_size) {
   plans["shards"] = engine.shards();  // the gradient norm is summed in another order
   plans["divided_gradients"] = engine.parameters().gradients_divided();  // and so are they
   plans["divided_weights"] = engine.parameters().weights_divided();  // their buckets are smaller
-  plans["fused"] = engine.fused();                                   // the norm again
+  plans["by_bucket"] = engine.fused() || engine.coded();             // the norm again
   return plans.dump();
 }
 
@@ -375,8 +375,10 @@ std::vector<std::string> PlanDifferences(const std::string& plans_json,
     differences.push_back("train.deterministic is not true");
   }
   // What checkpoints of older versions do not record.
-  const nlohmann::json unrecorded = {
-      {"shards", 1}, {"divided_gradients", false}, {"divided_weights", false}, {"fused", false}};
+  const nlohmann::json unrecorded = {{"shards", 1},
+                                     {"divided_gradients", false},
+                                     {"divided_weights", false},
+                                     {"by_bucket", false}};
   for (const auto& [key, value] : now.items()) {
     if (key == "micro_batch_size" || !before.is_object()) {
       continue;  // compared by its own name

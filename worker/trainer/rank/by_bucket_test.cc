@@ -1,5 +1,7 @@
-// Updates that are made while backward goes on (optimizer.fused): the bits of updates behind
-// backward wherever no clip acts, for every optimizer, format of state and level of division.
+// Updates bucket by bucket, for every optimizer, format of state and level of division. Those that
+// are made while backward goes on (optimizer.fused) have the bits of updates behind backward
+// wherever no clip acts; those with gradients that waited in E4M3 (gradients.store) the bits of an
+// update with rounded gradients.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include "common/fault/fault.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/gradient_parts/gradient_parts.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/trainer/state_cases.h"
 #include "tests/support/trainer/test_link.h"
@@ -41,6 +44,38 @@ v1::JobSpec OneEach(v1::JobSpec spec, int ranks) {
 v1::JobSpec Fused(v1::JobSpec spec, bool fused = true) {
   spec.mutable_optimizer()->set_fused(fused);
   return spec;
+}
+
+v1::JobSpec Coded(v1::JobSpec spec) {
+  spec.mutable_gradients()->set_store("fp8");
+  return spec;
+}
+
+// Through E4M3 in blocks and back, tensor by tensor.
+void RoundGradients(const Engine& engine) {
+  for (const StorePiece& piece : engine.parameters().pieces()) {
+    // Whole blocks: what lies behind a tensor's end is zeros.
+    const int64_t blocks =
+        (piece.place.elements + formats::kReduceBlock - 1) / formats::kReduceBlock;
+    const int64_t n = blocks * formats::kReduceBlock;
+    const kernels::TensorView gradient(piece.gradient.data, piece.gradient.dtype, {n});
+    std::vector<uint8_t> codes(static_cast<size_t>(n));
+    std::vector<uint8_t> scales(static_cast<size_t>(blocks));
+    kernels::EncodePartsArgs encode;
+    encode.x = gradient;
+    encode.codes =
+        kernels::TensorView(static_cast<void*>(codes.data()), kernels::DType::kE4M3, {n});
+    encode.scales =
+        kernels::TensorView(static_cast<void*>(scales.data()), kernels::DType::kE8M0, {blocks});
+    ASSERT_TRUE(kernels::EncodeParts(engine.exec(), encode).ok());
+    kernels::SumPartsArgs decode;
+    decode.codes =
+        kernels::TensorView(static_cast<void*>(codes.data()), kernels::DType::kE4M3, {1, n});
+    decode.scales =
+        kernels::TensorView(static_cast<void*>(scales.data()), kernels::DType::kE8M0, {1, blocks});
+    decode.y = gradient;
+    ASSERT_TRUE(kernels::SumParts(engine.exec(), decode).ok());
+  }
 }
 
 // What updates change, tensor by tensor: what the ranks have of each, one piece behind the other.
@@ -100,7 +135,7 @@ std::map<std::string, std::string> Train(const v1::JobSpec& job, int ranks) {
   return changed.Whole();
 }
 
-class FusedTest : public testing::TestWithParam<StateCase> {
+class ByBucketTest : public testing::TestWithParam<StateCase> {
  protected:
   // Matrices of 4096 elements and more, so that formats in blocks take them.
   v1::JobSpec Job() const {
@@ -118,9 +153,9 @@ class FusedTest : public testing::TestWithParam<StateCase> {
 
   TempDir dir_;
 };
-INSTANTIATE_TEST_SUITE_P(Formats, FusedTest, testing::ValuesIn(StateCases()));
+INSTANTIATE_TEST_SUITE_P(Formats, ByBucketTest, testing::ValuesIn(StateCases()));
 
-TEST_P(FusedTest, Steps_GiveTheBitsOfUpdatesBehindBackward) {
+TEST_P(ByBucketTest, FusedSteps_GiveTheBitsOfUpdatesBehindBackward) {
   v1::JobSpec spec = Job();
   spec.mutable_train()->set_ema(0.9);
   const auto behind = Train(spec, 1);
@@ -135,7 +170,7 @@ TEST_P(FusedTest, Steps_GiveTheBitsOfUpdatesBehindBackward) {
 }
 
 // Two ranks: a sum of two does not depend on their order.
-TEST_P(FusedTest, DividedSteps_GiveTheBitsOfUpdatesBehindBackward) {
+TEST_P(ByBucketTest, FusedDividedSteps_GiveTheBitsOfUpdatesBehindBackward) {
   v1::JobSpec spec = Job();
   for (const spec::ShardRow& row : spec::ShardRows()) {
     spec.mutable_parallel()->set_shard(std::string(row.name));
@@ -143,8 +178,39 @@ TEST_P(FusedTest, DividedSteps_GiveTheBitsOfUpdatesBehindBackward) {
   }
 }
 
+// Blocks of a tensor are the same whatever a rank has of it. Muon adds zeros to matrices of other
+// ranks, which may change the sign of a zero: levels are compared with one another without it.
+TEST_P(ByBucketTest, CodedSteps_GiveTheSameBitsAtEachLevel) {
+  v1::JobSpec spec = Coded(Job());
+  if (GetParam().optimizer == "muon") {
+    spec.mutable_parallel()->set_shard("weights");
+    EXPECT_FALSE(Train(spec, 2).empty());
+    return;
+  }
+  spec.mutable_parallel()->set_shard("off");
+  const auto off = Train(spec, 2);
+  for (const spec::ShardRow& row : spec::ShardRows()) {
+    spec.mutable_parallel()->set_shard(std::string(row.name));
+    EXPECT_TRUE(Train(spec, 2) == off) << row.name;
+  }
+}
+
+TEST_P(ByBucketTest, CodedPlan_HasAByteForEachElementAndSlots) {
+  EngineOptions options;
+  options.spec = OneEach(Coded(Job()), 1);
+  options.micro_batch = options.spec.batch().micro_batch_size();
+  const std::unique_ptr<Engine> engine = *Engine::Create(options);
+  const spec::MemoryPlan& plan = engine->plan();
+  EXPECT_FALSE(plan.Find("gradients").ok());
+  const int64_t elements = spec::TensorOffsets(engine->table()).back();
+  ASSERT_TRUE(plan.Find("gradients.codes").ok());
+  EXPECT_EQ((*plan.Find("gradients.codes"))->bytes, elements);
+  EXPECT_EQ((*plan.Find("gradients.codes.scales"))->bytes, elements / 128);
+  EXPECT_TRUE(plan.Find("gradients.slot.0").ok());
+}
+
 // Slots begin as anything: what of them backward does not write must not reach an update.
-TEST_P(FusedTest, Plan_HasSlotsInPlaceOfGradients) {
+TEST_P(ByBucketTest, FusedPlan_HasSlotsInPlaceOfGradients) {
   const std::unique_ptr<Collective> solo = NewSoloCollective();
   const std::unique_ptr<TestRank> behind = MakeRank(OneEach(Job(), 1), *solo);
   const std::unique_ptr<TestRank> fused = MakeRank(OneEach(Fused(Job()), 1), *solo);
@@ -170,7 +236,7 @@ TEST_P(FusedTest, Plan_HasSlotsInPlaceOfGradients) {
 }
 
 // One step of a program, launched by hand.
-class FusedStepTest : public testing::Test {
+class OneStepTest : public testing::Test {
  protected:
   struct Rank {
     std::unique_ptr<TestRank> made;
@@ -181,12 +247,16 @@ class FusedStepTest : public testing::Test {
     std::vector<float> weights;
   };
 
-  Rank Make(bool fused) const {
+  v1::JobSpec Job() const {
     v1::JobSpec spec = OneEach(SmallJob(dir_.path(), "llama"), 1);
     spec.mutable_model()->set_vocab(131);
     spec.mutable_model()->set_tied(false);
+    return spec;
+  }
+  Rank Make(bool fused) const { return Make(Fused(Job(), fused)); }
+  Rank Make(const v1::JobSpec& spec) const {
     Rank rank;
-    rank.made = MakeRank(Fused(spec, fused), *solo_);
+    rank.made = MakeRank(spec, *solo_);
     const double tokens = static_cast<double>(rank.made->batch.global_tokens());
     rank.program = std::make_unique<StepProgram>(*rank.made->engine, solo_.get(), 1 / tokens, 1);
     return rank;
@@ -200,13 +270,19 @@ class FusedStepTest : public testing::Test {
     rank.made->engine->optimizer().Scalars(step, absl::MakeSpan(inputs.optimizer));
     return inputs;
   }
-  static Outcome Step(Rank& rank, const kernels::StepInputs& inputs, bool spoil = false) {
+  static Outcome Step(Rank& rank,
+                      const kernels::StepInputs& inputs,
+                      bool spoil = false,
+                      bool rounded = false) {
     Engine& engine = *rank.made->engine;
     StageRandomBatch(engine);
     *engine.step_inputs() = inputs;
     MicroBatchExtra extra;
     extra.spoil_gradient = spoil;
     EXPECT_TRUE(rank.program->MicroBatch(rank.program->Kind(0, {}), Pass{}, extra).ok());
+    if (rounded) {
+      RoundGradients(engine);
+    }
     EXPECT_TRUE(rank.program->Update(false).ok());
     return {*engine.step_state(), rank.made->Weights()};
   }
@@ -215,7 +291,7 @@ class FusedStepTest : public testing::Test {
   std::unique_ptr<Collective> solo_ = NewSoloCollective();
 };
 
-TEST_F(FusedStepTest, Clip_IsByTheNormOfTheStepBefore) {
+TEST_F(OneStepTest, Clip_IsByTheNormOfTheStepBefore) {
   Rank behind = Make(false);
   Rank fused = Make(true);
   kernels::StepInputs inputs = Inputs(fused, 1);
@@ -244,7 +320,7 @@ TEST_F(FusedStepTest, Clip_IsByTheNormOfTheStepBefore) {
   EXPECT_FALSE(Step(first, second).weights == Step(free, second_free).weights);
 }
 
-TEST_F(FusedStepTest, LossAboveItsLimit_RefusesTheWholeStep) {
+TEST_F(OneStepTest, LossAboveItsLimit_RefusesTheWholeStep) {
   Rank rank = Make(true);
   const std::vector<float> before = rank.made->Weights();
   kernels::StepInputs inputs = Inputs(rank, 1);
@@ -256,7 +332,7 @@ TEST_F(FusedStepTest, LossAboveItsLimit_RefusesTheWholeStep) {
   EXPECT_TRUE(refused.weights == before);
 }
 
-TEST_F(FusedStepTest, GradientThatIsNotFinite_EndsTheUpdatesThere) {
+TEST_F(OneStepTest, GradientThatIsNotFinite_EndsTheUpdatesThere) {
   Rank spoiled = Make(true);
   Rank good = Make(true);
   const std::vector<float> before = spoiled.made->Weights();
@@ -281,17 +357,45 @@ TEST_F(FusedStepTest, GradientThatIsNotFinite_EndsTheUpdatesThere) {
   }
 }
 
-TEST_F(FusedStepTest, SeveralMicroBatches_AreRefused) {
-  const Rank rank = Make(true);
-  StepProgram program(*rank.made->engine, solo_.get(), 1.0, 2);
-  const absl::Status status = program.Prepare();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("one micro-batch"));
+TEST_F(OneStepTest, CodedGradients_UpdateWithWhatIsLeftOfThem) {
+  for (const char* const optimizer : {"adamw", "muon"}) {
+    const v1::JobSpec spec = WithOptimizer(Job(), optimizer);
+    Rank coded = Make(Coded(spec));
+    Rank rounded = Make(spec);
+    Rank exact = Make(spec);
+    const kernels::StepInputs inputs = Inputs(coded, 1);
+    const Outcome got = Step(coded, inputs);
+    EXPECT_EQ(got.state.verdict, 0);
+    EXPECT_TRUE(got.weights == Step(rounded, inputs, false, true).weights) << optimizer;
+    const Outcome want = Step(exact, inputs);
+    EXPECT_FALSE(got.weights == want.weights) << optimizer;
+    EXPECT_NEAR(got.state.grad_norm, want.state.grad_norm, 1e-9 * want.state.grad_norm)
+        << "the norm of the gradients as they were";
+  }
 }
 
-class FusedRunTest : public testing::Test {
+TEST_F(OneStepTest, CodedGradientThatIsNotFinite_RefusesTheWholeStep) {
+  Rank rank = Make(Coded(Job()));
+  const std::vector<float> before = rank.made->Weights();
+  const Outcome refused = Step(rank, Inputs(rank, 1), true);
+  EXPECT_EQ(refused.state.verdict, 2);
+  EXPECT_EQ(refused.state.nonfinite, 1);
+  EXPECT_TRUE(refused.weights == before);
+}
+
+TEST_F(OneStepTest, SeveralMicroBatches_AreRefused) {
+  for (const v1::JobSpec& spec : {Fused(Job()), Coded(Job())}) {
+    const Rank rank = Make(spec);
+    StepProgram program(*rank.made->engine, solo_.get(), 1.0, 2);
+    const absl::Status status = program.Prepare();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("one micro-batch"));
+  }
+}
+
+class ByBucketRunTest : public testing::Test {
  protected:
-  ~FusedRunTest() override { EXPECT_TRUE(fault::Configure("").ok()); }
+  ~ByBucketRunTest() override { EXPECT_TRUE(fault::Configure("").ok()); }
 
   v1::JobSpec Job() const {
     v1::JobSpec spec = Fused(OneEach(SmallJob(dir_.path(), "qwen3"), 1));
@@ -322,7 +426,7 @@ class FusedRunTest : public testing::Test {
   LocalKeyValueStore store_;
 };
 
-TEST_F(FusedRunTest, Resume_ClipsByTheCheckpointsNorm_AndGivesTheBitsOfTheWholeRun) {
+TEST_F(ByBucketRunTest, Resume_ClipsByTheCheckpointsNorm_AndGivesTheBitsOfTheWholeRun) {
   const auto whole = Run(Job(), "whole");
   ASSERT_EQ(whole->exits[0].reason(), v1::EXIT_REASON_FINISHED) << whole->exits[0].message();
   ASSERT_EQ(whole->checkpoints.size(), 2U);
@@ -338,7 +442,17 @@ TEST_F(FusedRunTest, Resume_ClipsByTheCheckpointsNorm_AndGivesTheBitsOfTheWholeR
   EXPECT_TRUE(TensorsOf(resumed->checkpoints.back()) == TensorsOf(whole->checkpoints.back()));
 }
 
-TEST_F(FusedRunTest, NanInAGradient_EndsTheRunAndSaysWhy) {
+TEST_F(ByBucketRunTest, CodedRun_ResumesWithTheSameBits) {
+  const v1::JobSpec spec = Coded(Fused(Job(), false));
+  const auto whole = Run(spec, "coded");
+  ASSERT_EQ(whole->exits[0].reason(), v1::EXIT_REASON_FINISHED) << whole->exits[0].message();
+  ASSERT_EQ(whole->checkpoints.size(), 2U);
+  const auto resumed = Run(spec, "coded_resumed", &whole->checkpoints[0]);
+  ASSERT_EQ(resumed->exits[0].reason(), v1::EXIT_REASON_FINISHED) << resumed->exits[0].message();
+  EXPECT_TRUE(TensorsOf(resumed->checkpoints.back()) == TensorsOf(whole->checkpoints.back()));
+}
+
+TEST_F(ByBucketRunTest, NanInAGradient_EndsTheRunAndSaysWhy) {
   v1::JobSpec spec = Job();
   spec.mutable_checkpoint()->set_every_steps(0);
   ASSERT_TRUE(fault::Configure("trainer.nan_gradient=error@4").ok());
