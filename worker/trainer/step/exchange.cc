@@ -180,8 +180,13 @@ absl::Status GradientExchange::AddToSums(size_t b, const TensorView& part) {
 }
 
 absl::Status GradientExchange::AwaitSums(const kernels::Exec& exec, size_t b) {
-  // Nobody sums gradients while waits are measured (kStepSums).
-  return summed_.empty() ? Join(exec) : kernels::StreamWait(exec, *summed_[b]);
+  if (!summed_.empty()) {
+    return kernels::StreamWait(exec, *summed_[b]);
+  }
+  // Nobody sums gradients while waits are measured (kStepSums). A stream that is recorded waits for
+  // another one only if that follows it.
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  return Join(exec);
 }
 
 absl::Status GradientExchange::OpenSlot(const kernels::Exec& exec, size_t b) {

@@ -68,7 +68,8 @@ class GradientExchange : public PassHook, public WholeGradients {
 
   // Fused updates: begins to sum loss and weight over the ranks, which FinishPass then leaves out.
   absl::Status ReduceLoss(const kernels::Exec& exec);
-  // Fused updates: what follows on `exec` comes after bucket b's sums, and after those of the loss.
+  // Buckets made in slots: what follows on `exec` comes after bucket b's sums, and with fused
+  // updates after those of the loss.
   absl::Status AwaitSums(const kernels::Exec& exec, size_t b);
 
   bool sharded() const { return sharded_; }
