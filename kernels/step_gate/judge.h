@@ -11,8 +11,8 @@
 namespace hearth::kernels {
 
 HEARTH_HD inline void ResetState(const StepInputs& inputs, uint64_t now_ns, StepState& state) {
-  // Everything but `skip`: a refusal holds for the steps in flight behind it, until the host has
-  // rewound.
+  // Everything but `skip` and what is kept from step to step: a refusal holds for the steps in
+  // flight behind it, until the host has rewound.
   state.loss_sum = 0;
   state.weight_sum = 0;
   for (int64_t s = 0; s < kSourcesMax; ++s) {
@@ -21,6 +21,9 @@ HEARTH_HD inline void ResetState(const StepInputs& inputs, uint64_t now_ns, Step
   }
   state.sum_squares = 0;
   state.nonfinite = 0;
+  state.begun = 0;
+  state.part_squares = 0;
+  state.part_nonfinite = 0;
   state.loss = 0;
   state.grad_norm = 0;
   state.verdict = 0;
@@ -59,6 +62,31 @@ HEARTH_HD inline void JudgeState(const StepInputs& inputs, StepState& state) {
                   : state.grad_norm > inputs.grad_norm_limit ? 3
                                                              : 0;
   state.skip = state.skip != 0 || state.verdict != 0 ? 1 : 0;
+  if (state.skip == 0) {
+    state.last_norm = state.grad_norm;
+  }
+}
+
+HEARTH_HD inline void JudgeLossState(const StepInputs& inputs, StepState& state) {
+  const double mean = inputs.tokens / state.weight_sum;
+  state.loss = state.loss_sum / state.weight_sum;
+  const double norm = state.last_norm > 0 ? state.last_norm : inputs.norm_before;
+  const float clip = norm > 0 ? ClipFactorOf(norm, inputs.max_norm) : 1.0F;
+  state.grad_scale = static_cast<float>(Product(mean, static_cast<double>(clip)));
+  if (!IsFinite(state.loss) || state.loss > inputs.loss_limit) {
+    state.skip = 1;
+  }
+}
+
+HEARTH_HD inline void JudgePartState(StepState& state) {
+  state.sum_squares += state.part_squares;
+  state.nonfinite += state.part_nonfinite;
+  if (state.nonfinite > 0 || !IsFinite(state.sum_squares)) {
+    state.skip = 1;
+  }
+  if (state.skip == 0) {
+    state.begun = 1;
+  }
 }
 
 }  // namespace hearth::kernels

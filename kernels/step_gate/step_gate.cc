@@ -31,6 +31,18 @@ absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* st
   return RunOnDevice<cpu::JudgeStep, cuda::JudgeStep>(exec, kOp, inputs, state);
 }
 
+absl::Status JudgeLoss(const Exec& exec, const StepInputs* inputs, StepState* state) {
+  HEARTH_RETURN_IF_ERROR(Check(inputs, state));
+  return RunOnDevice<cpu::JudgeLoss, cuda::JudgeLoss>(exec, kOp, inputs, state);
+}
+
+absl::Status JudgePart(const Exec& exec, StepState* state) {
+  if (state == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": state is null"));
+  }
+  return RunOnDevice<cpu::JudgePart, cuda::JudgePart>(exec, kOp, state);
+}
+
 absl::Status StampTime(const Exec& exec, uint64_t* where) {
   if (where == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": where is null"));

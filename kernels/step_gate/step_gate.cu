@@ -22,6 +22,14 @@ __global__ void JudgeKernel(const StepInputs* inputs, StepState* state) {
   JudgeState(*inputs, *state);
 }
 
+__global__ void JudgeLossKernel(const StepInputs* inputs, StepState* state) {
+  JudgeLossState(*inputs, *state);
+}
+
+__global__ void JudgePartKernel(StepState* state) {
+  JudgePartState(*state);
+}
+
 __global__ void StampKernel(uint64_t* where) {
   *where = NowNs();
 }
@@ -35,6 +43,16 @@ absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* st
 
 absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state) {
   JudgeKernel<<<1, 1, 0, StreamOf(exec)>>>(inputs, state);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+absl::Status JudgeLoss(const Exec& exec, const StepInputs* inputs, StepState* state) {
+  JudgeLossKernel<<<1, 1, 0, StreamOf(exec)>>>(inputs, state);
+  return HEARTH_CUDA_LAUNCHED(kOp);
+}
+
+absl::Status JudgePart(const Exec& exec, StepState* state) {
+  JudgePartKernel<<<1, 1, 0, StreamOf(exec)>>>(state);
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 

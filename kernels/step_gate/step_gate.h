@@ -15,6 +15,7 @@ struct StepInputs {
   double grad_norm_limit = 0;  // norms above it are spikes; infinity = no limit
   double tokens = 0;           // the weights' sum if every token of the global batch counted
   double max_norm = 0;         // gradient clip; <= 0 = none
+  double norm_before = 0;      // for JudgeLoss: StepState::last_norm where the state has none
   double learning_rate = 0;
   double optimizer[4] = {0, 0, 0, 0};  // what Optimizer::Scalars wrote
   int64_t step = 0;                    // 1-based number of the update
@@ -36,6 +37,13 @@ struct StepState {
   // Sums over the accumulated gradients.
   double sum_squares = 0;
   int64_t nonfinite = 0;
+  // JudgePart: a part was good, so that where each is updated with at once some weights are new.
+  // Ranks take the maximum, with nonfinite.
+  int32_t begun = 0;
+  int32_t reserved = 0;
+  // The same two sums of the part that JudgePart is about.
+  double part_squares = 0;
+  int64_t part_nonfinite = 0;
   // The judgement.
   double loss = 0;       // mean negative log likelihood
   double grad_norm = 0;  // of the gradient of that mean
@@ -44,8 +52,9 @@ struct StepState {
   int32_t skip = 0;      // sticky: once a step is bad, this and all later ones write nothing, until
                          // the host clears it
   float grad_scale = 1;  // multiplies every gradient in the update: to the mean, and the clip
-  float reserved = 0;
-  int64_t step = 0;                   // whose numbers these are
+  float unused = 0;
+  double last_norm = 0;  // grad_norm of the last step that was applied; 0 = none was yet
+  int64_t step = 0;      // whose numbers these are
   uint64_t weight_quantizations = 0;  // since the start of the run
   // The control word of the inputs; ranks take the maximum, so that all read the same word.
   int32_t control[4] = {0, 0, 0, 0};
@@ -58,7 +67,7 @@ struct StepState {
 };
 
 // state: sums, verdict and times of a new step set to 0, control to the inputs', started_ns to now;
-// skip and weight_quantizations stay.
+// skip, last_norm and weight_quantizations stay.
 //   inputs, state : one each, on the tensors' device
 absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* state);
 
@@ -66,7 +75,19 @@ absl::Status BeginStep(const Exec& exec, const StepInputs* inputs, StepState* st
 // grad_scale = tokens / weight_sum * ClipFactor(grad_norm, max_norm) (grad_norm.h);
 // verdict = 2 if loss or norm is not finite or nonfinite > 0, else 1 if loss > loss_limit, else 3
 // if grad_norm > grad_norm_limit, else 0; skip stays set, or is set by a verdict that is not 0.
+// last_norm = grad_norm unless skip is set.
 absl::Status JudgeStep(const Exec& exec, const StepInputs* inputs, StepState* state);
+
+// For updates that are made while backward goes on: once the loss is known, part by part, and
+// JudgeStep when all gradients are known.
+// JudgeLoss: loss as JudgeStep; grad_scale = tokens / weight_sum * ClipFactor(n, max_norm), where n
+// is the norm of the last applied step (last_norm, or norm_before where that is 0; 1 in place of
+// the factor where both are 0); skip stays set, or is set by a loss that is not finite or above
+// loss_limit.
+absl::Status JudgeLoss(const Exec& exec, const StepInputs* inputs, StepState* state);
+// JudgePart: adds part_squares and part_nonfinite to sum_squares and nonfinite. skip stays set, or
+// is set where these are not finite, or above 0; if it is not set, begun = 1.
+absl::Status JudgePart(const Exec& exec, StepState* state);
 
 // *where = now, in nanoseconds of a clock that never goes back: CUDA %globaltimer (its steps may be
 // as long as 1 us), CPU the machine's monotonic clock. Differences of one device's stamps count.
@@ -75,6 +96,8 @@ absl::Status StampTime(const Exec& exec, uint64_t* where);
 
 HEARTH_DECLARE_VERSIONS(BeginStep, const StepInputs* inputs, StepState* state);
 HEARTH_DECLARE_VERSIONS(JudgeStep, const StepInputs* inputs, StepState* state);
+HEARTH_DECLARE_VERSIONS(JudgeLoss, const StepInputs* inputs, StepState* state);
+HEARTH_DECLARE_VERSIONS(JudgePart, StepState* state);
 HEARTH_DECLARE_VERSIONS(StampTime, uint64_t* where);
 
 }  // namespace hearth::kernels

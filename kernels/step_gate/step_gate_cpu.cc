@@ -26,6 +26,16 @@ absl::Status JudgeStep(const Exec&, const StepInputs* inputs, StepState* state) 
   return absl::OkStatus();
 }
 
+absl::Status JudgeLoss(const Exec&, const StepInputs* inputs, StepState* state) {
+  JudgeLossState(*inputs, *state);
+  return absl::OkStatus();
+}
+
+absl::Status JudgePart(const Exec&, StepState* state) {
+  JudgePartState(*state);
+  return absl::OkStatus();
+}
+
 absl::Status StampTime(const Exec&, uint64_t* where) {
   *where = NowNs();
   return absl::OkStatus();

@@ -88,12 +88,81 @@ TEST(JudgeStep, NotFinite_HasVerdictTwo) {
   }
 }
 
+TEST(JudgeStep, AppliedStep_LeavesItsNormBehind) {
+  StepInputs inputs = Inputs();
+  StepState state = Sums(1000, 1000, 4.0);
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.last_norm, 2.0);
+  ASSERT_TRUE(BeginStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.last_norm, 2.0);
+  inputs.loss_limit = 0.5;
+  state.loss_sum = state.weight_sum = 1000;
+  state.sum_squares = 9.0;
+  ASSERT_TRUE(JudgeStep(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.grad_norm, 3.0);
+  EXPECT_EQ(state.last_norm, 2.0) << "a refused step";
+}
+
+TEST(JudgeLoss, ClipsByTheNormOfTheStepBefore) {
+  StepInputs inputs = Inputs();
+  StepState state = Sums(2000, 500, 0);
+  ASSERT_TRUE(JudgeLoss(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.loss, 4.0);
+  EXPECT_EQ(state.grad_scale, 2.0F) << "no step before: no clip";
+  EXPECT_EQ(state.skip, 0);
+  inputs.norm_before = 4.0;  // of a checkpoint
+  ASSERT_TRUE(JudgeLoss(Exec(), &inputs, &state).ok());
+  EXPECT_FLOAT_EQ(state.grad_scale, static_cast<float>(2.0 / (4.0 + 1e-6)));
+  state.last_norm = 8.0;
+  ASSERT_TRUE(JudgeLoss(Exec(), &inputs, &state).ok());
+  EXPECT_FLOAT_EQ(state.grad_scale, static_cast<float>(2.0 / (8.0 + 1e-6)));
+  state.last_norm = 0.5;
+  ASSERT_TRUE(JudgeLoss(Exec(), &inputs, &state).ok());
+  EXPECT_EQ(state.grad_scale, 2.0F);
+}
+
+TEST(JudgeLoss, SpikeOrNoNumber_Skips) {
+  StepInputs inputs = Inputs();
+  inputs.loss_limit = 3.0;
+  StepState spike = Sums(3001, 1000, 0);
+  StepState nan_loss = Sums(std::nan(""), 1000, 0);
+  StepState no_weight = Sums(0, 0, 0);
+  for (StepState* state : {&spike, &nan_loss, &no_weight}) {
+    ASSERT_TRUE(JudgeLoss(Exec(), &inputs, state).ok());
+    EXPECT_EQ(state->skip, 1);
+    ASSERT_TRUE(JudgePart(Exec(), state).ok());
+    EXPECT_EQ(state->begun, 0);
+  }
+}
+
+TEST(JudgePart, AddsThePart_AndSkipsFromTheFirstBadOneOn) {
+  StepState state;
+  state.part_squares = 4.0;
+  ASSERT_TRUE(JudgePart(Exec(), &state).ok());
+  EXPECT_EQ(state.sum_squares, 4.0);
+  EXPECT_EQ(state.begun, 1);
+  EXPECT_EQ(state.skip, 0);
+  state.part_squares = std::numeric_limits<double>::infinity();
+  state.part_nonfinite = 2;
+  ASSERT_TRUE(JudgePart(Exec(), &state).ok());
+  EXPECT_EQ(state.nonfinite, 2);
+  EXPECT_EQ(state.skip, 1);
+  state.part_squares = 1.0;
+  state.part_nonfinite = 0;
+  ASSERT_TRUE(JudgePart(Exec(), &state).ok());
+  EXPECT_EQ(state.skip, 1);
+  EXPECT_EQ(state.begun, 1) << "what was updated stays so";
+}
+
 TEST(BeginStep, AnyState_SumsAreZeroAndCountersStay) {
   const StepInputs inputs = Inputs();
   StepState state = Sums(5, 6, 7);
   state.source_sums[0][0] = 11;
   state.source_sums[kSourcesMax - 1][1] = 12;
   state.nonfinite = 8;
+  state.begun = 1;
+  state.part_squares = 13;
+  state.part_nonfinite = 14;
   state.verdict = 2;
   state.grad_scale = 9;
   state.weight_quantizations = 10;
@@ -104,6 +173,9 @@ TEST(BeginStep, AnyState_SumsAreZeroAndCountersStay) {
   EXPECT_EQ(state.source_sums[kSourcesMax - 1][1], 0);
   EXPECT_EQ(state.sum_squares, 0);
   EXPECT_EQ(state.nonfinite, 0);
+  EXPECT_EQ(state.begun, 0);
+  EXPECT_EQ(state.part_squares, 0);
+  EXPECT_EQ(state.part_nonfinite, 0);
   EXPECT_EQ(state.verdict, 0);
   EXPECT_EQ(state.grad_scale, 1.0F);
   EXPECT_EQ(state.step, 7);
@@ -143,6 +215,8 @@ TEST(JudgeStep, NullPointer_IsRefused) {
   EXPECT_EQ(JudgeStep(Exec(), nullptr, &state).code(), absl::StatusCode::kInvalidArgument);
   const StepInputs inputs = Inputs();
   EXPECT_EQ(BeginStep(Exec(), &inputs, nullptr).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(JudgeLoss(Exec(), nullptr, &state).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(JudgePart(Exec(), nullptr).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -311,7 +311,8 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
   for (const std::string& level : LevelsFrom(as_is.recompute)) {
     add("recompute: " + level, kSameLoss, [&](Variation& v) { v.recompute = level; });
   }
-  if (as_is.micro_batch % 2 == 0) {
+  // With one micro-batch in a step another size is another global batch.
+  if (as_is.micro_batch % 2 == 0 && !NeedsOneMicroBatch(plans.spec())) {
     add(absl::StrCat("batch.micro_batch_size: ", as_is.micro_batch / 2), kSameLoss,
         [](Variation& v) { v.micro_batch /= 2; });
   }

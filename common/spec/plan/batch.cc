@@ -62,4 +62,18 @@ std::vector<int64_t> MicroBatchCandidates(int64_t global_batch_tokens,
   return sizes;
 }
 
+bool NeedsOneMicroBatch(const v1::JobSpec& job) {
+  return job.optimizer().fused() || job.gradients().store() == "fp8";
+}
+
+std::vector<int64_t> OneMicroBatchEach(int64_t global_batch_tokens,
+                                       int64_t sequence_length,
+                                       int64_t world_size) {
+  if (sequence_length < 1 || world_size < 1 || global_batch_tokens < 1 ||
+      global_batch_tokens % (sequence_length * world_size) != 0) {
+    return {};
+  }
+  return {global_batch_tokens / (sequence_length * world_size)};
+}
+
 }  // namespace hearth::spec

@@ -51,4 +51,14 @@ std::vector<int64_t> MicroBatchCandidates(int64_t global_batch_tokens,
                                           int64_t world_size,
                                           int64_t limit);
 
+// Whether a step has to have one micro-batch of each rank: with fused updates and coded gradients
+// nothing adds up several.
+bool NeedsOneMicroBatch(const v1::JobSpec& job);
+
+// The size with which each of `world_size` ranks has one micro-batch in a step; empty where there
+// is none.
+std::vector<int64_t> OneMicroBatchEach(int64_t global_batch_tokens,
+                                       int64_t sequence_length,
+                                       int64_t world_size);
+
 }  // namespace hearth::spec

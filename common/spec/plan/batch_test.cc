@@ -82,5 +82,13 @@ TEST(MicroBatchCandidatesTest, Divisors_LargestFirstWithinLimits) {
   EXPECT_TRUE(MicroBatchCandidates(64, 64, 2, 8).empty());
 }
 
+TEST(OneMicroBatchEachTest, Sizes_AreWholeOrNone) {
+  EXPECT_EQ(OneMicroBatchEach(4096, 512, 2), std::vector<int64_t>{4});
+  EXPECT_EQ(OneMicroBatchEach(512, 512, 1), std::vector<int64_t>{1});
+  EXPECT_TRUE(OneMicroBatchEach(1536, 512, 2).empty());
+  EXPECT_TRUE(OneMicroBatchEach(0, 512, 1).empty());
+  EXPECT_TRUE(OneMicroBatchEach(512, 0, 1).empty());
+}
+
 }  // namespace
 }  // namespace hearth::spec

@@ -143,9 +143,7 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
   return buckets;
 }
 
-void AssignSlots(std::vector<GradientBucket>& buckets) {
-  // One is written while another is reduced.
-  constexpr size_t kFree = 2;
+void AssignSlots(std::vector<GradientBucket>& buckets, size_t wanted_free) {
   std::vector<GradientBucket*> order;
   for (GradientBucket& bucket : buckets) {
     order.push_back(&bucket);
@@ -167,7 +165,7 @@ void AssignSlots(std::vector<GradientBucket>& buckets) {
         free.push_back(s);
       }
     }
-    if (free.size() < kFree) {
+    if (free.size() < wanted_free) {
       free = {slots.size()};
       slots.push_back({bucket->format});
     }
@@ -204,18 +202,19 @@ std::vector<GradientSlot> SlotsOf(const std::vector<GradientBucket>& buckets) {
 }
 
 std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options) {
-  // Where nothing asks for a size, whole gradients are one bucket; divided ones take as little room
-  // as they can.
+  // Where nothing asks for a size, whole gradients are one bucket; those in slots take as little
+  // room as they can. A rank without peers exchanges none.
+  const bool sized = options.bucket_bytes > 0 && !(options.by_bucket() && options.world_size == 1);
   const int64_t elements =
-      options.bucket_bytes > 0
-          ? std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce->part, 1))
-          : static_cast<int64_t>(options.divide_gradients);
+      sized ? std::max<int64_t>(1, options.bucket_bytes / DTypeBytes(options.reduce->part, 1))
+            : static_cast<int64_t>(options.in_slots());
   std::vector<GradientBucket> buckets = GradientBuckets(
       *options.table, TensorOffsets(*options.table, options.shards), TimelineOf(options.shape),
       elements,
       options.divide_weights ? UnitOfBlocks(options.shape, *options.table) : std::vector<int>());
-  if (options.divide_gradients) {
-    AssignSlots(buckets);
+  if (options.in_slots()) {
+    // With peers one is written while another is reduced.
+    AssignSlots(buckets, options.world_size > 1 ? 2 : 1);
   }
   return buckets;
 }

@@ -10,8 +10,13 @@
 //
 //   slot 0  | bucket 0 made, reduced | bucket 2 made, ...
 //   slot 1  |          bucket 1 made, reduced | bucket 3 made, ...
+//
+// With fused updates (optimizer.fused) buckets are made in slots too, and each is updated with in
+// its slot: nobody keeps sums. With coded ones (gradients.store) a bucket goes from its slot into a
+// narrow format, and in the update back. A rank without peers has one slot.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -27,7 +32,7 @@ struct GradientBucket {
   int32_t ready = 0;           // moment of the step after which all of it is complete
   DType format = DType::kF32;  // of its gradients
   int32_t begins = 0;          // moment from which on backward writes into it
-  int slot = -1;               // with divided gradients: where they are made
+  int slot = -1;               // TrainingPlanOptions::in_slots: where they are made
   int64_t elements() const { return end - begin; }
 };
 
@@ -43,9 +48,10 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             int64_t bucket_elements,
                                             const std::vector<int>& unit_of_block = {});
 
-// Gives each bucket a slot. One that is free when the bucket begins is taken again only if another
-// is free beside it, so that the reduction of the bucket that had it may still be under way.
-void AssignSlots(std::vector<GradientBucket>& buckets);
+// Gives each bucket a slot. One that is free when the bucket begins is taken again only if
+// `wanted_free` are, this one counted: with two the reduction of the bucket that had it may still
+// be under way.
+void AssignSlots(std::vector<GradientBucket>& buckets, size_t wanted_free = 2);
 
 // A buffer in which buckets are made one after the other.
 struct GradientSlot {
@@ -56,8 +62,8 @@ struct GradientSlot {
 // By number; none where gradients are whole.
 std::vector<GradientSlot> SlotsOf(const std::vector<GradientBucket>& buckets);
 
-// The buckets of a run, for the shards and bucket size of its options; with slots if it divides
-// gradients, each in one unit if it divides weights.
+// The buckets of a run, for the shards and bucket size of its options; with slots if it makes them
+// there, each in one unit if it divides weights.
 std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options);
 
 // Part of one tensor that this rank owns. Without sharding: one piece a tensor, the whole of it.

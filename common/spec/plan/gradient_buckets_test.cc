@@ -101,8 +101,8 @@ void CheckPieces(const std::vector<Parameter>& table,
 }
 
 // No two buckets that backward writes at the same time share a slot, and each has room in its own.
-void CheckSlots(std::vector<GradientBucket> buckets) {
-  AssignSlots(buckets);
+void CheckSlots(std::vector<GradientBucket> buckets, size_t wanted_free) {
+  AssignSlots(buckets, wanted_free);
   const std::vector<GradientSlot> slots = SlotsOf(buckets);
   for (const GradientBucket& a : buckets) {
     EXPECT_LE(a.begins, a.ready);
@@ -134,7 +134,8 @@ TEST(GradientBucketsTest, RandomModels_BucketsCoverTheBuffers_PiecesEveryElement
                                          round == 0 ? 0 : size);
     CheckBuckets(buckets, offsets.back(), shards);
     CheckPieces(table, offsets, buckets, shards);
-    CheckSlots(buckets);
+    CheckSlots(buckets, 1);
+    CheckSlots(buckets, 2);
   }
 }
 
@@ -175,6 +176,18 @@ TEST_F(SmallModel, Slots_TakeTurns_SoThatOneIsReducedWhileAnotherIsWritten) {
   }
   EXPECT_TRUE(SlotsOf(GradientBuckets(table_, TensorOffsets(table_, 2), time_, 1)).empty())
       << "whole gradients";
+}
+
+TEST(GradientBucketsTest, Slots_NobodyReduces_BlocksShareOne) {
+  std::vector<GradientBucket> buckets = {{3000, 4000, 3, DType::kBF16, 3},
+                                         {2900, 3000, 4, DType::kBF16, 4},
+                                         {2800, 2900, 5, DType::kBF16, 5},
+                                         {1900, 2800, 6, DType::kBF16, 3}};
+  AssignSlots(buckets, 1);
+  EXPECT_EQ(buckets[0].slot, 0);
+  EXPECT_EQ(buckets[1].slot, 0);
+  EXPECT_EQ(buckets[2].slot, 0);
+  EXPECT_EQ(buckets[3].slot, 1) << "a tied embedding is written from the head on";
 }
 
 TEST(GradientBucketsTest, Slots_TheLastBucket_TakesTheOneThatGrowsLeast) {

@@ -80,6 +80,12 @@ absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
   return plan.arena_bytes() <= memory_bytes;
 }
 
+// How gradients wait for the update. `options` know whether they are of training.
+void SetUpdates(const v1::JobSpec& job_spec, TrainingPlanOptions& options) {
+  options.fused = options.training && job_spec.optimizer().fused();
+  options.coded = options.training && job_spec.gradients().store() == "fp8";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& job_spec,
@@ -136,6 +142,7 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
   options.world_size = world_size;
   options.shards = ShardsOf(shard, world_size);
   options.divide_gradients = RowOf(shard).gradients && options.shards > 1;
+  SetUpdates(job_spec, options);
   options.divide_weights = RowOf(shard).weights && training && options.shards > 1;
   options.bucket_bytes = int64_t{job_spec.parallel().bucket_mib()} << 20;
   options.offload = HostClassesOf(job_spec.offload());
@@ -160,11 +167,12 @@ absl::StatusOr<int64_t> ResolveMicroBatch(const v1::JobSpec& job_spec,
   }
   const int64_t sequence_length = job_spec.data().sequence_length();
   const int64_t limit = std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence_length);
+  const int64_t tokens = job_spec.batch().global_batch_tokens();
   std::vector<int64_t> candidates =
-      job_spec.batch().has_global_batch_tokens()
-          ? MicroBatchCandidates(job_spec.batch().global_batch_tokens(), sequence_length,
-                                 world_size, limit)
-          : PowerOfTwoCandidates(sequence_length);
+      !job_spec.batch().has_global_batch_tokens() ? PowerOfTwoCandidates(sequence_length)
+      : NeedsOneMicroBatch(job_spec)
+          ? OneMicroBatchEach(tokens, sequence_length, world_size)
+          : MicroBatchCandidates(tokens, sequence_length, world_size, limit);
   // The recipe's products may need several sequences where they are short.
   const Recipe* const recipe = RecipeFor(job_spec.precision());
   const int64_t unit = recipe != nullptr ? recipe->extent_unit() : 1;

@@ -147,10 +147,14 @@ struct StoreBuffers {
   std::vector<BufferId> weight_slots;
   BufferId decoded;               // weights in blocks, as the update at hand has them in fp32
   std::vector<BufferId> masters;  // of each of PlaceMasters
-  // One for each of GradientGroups: with divided gradients this rank's part of it.
+  // One for each of GradientGroups: with divided gradients this rank's part of it; none where
+  // the update goes by bucket.
   std::vector<BufferId> gradients;
   std::vector<BufferId> gradient_slots;  // of each of SlotsOf
-  std::vector<BufferId> states;          // of each of PlaceStates
+  // Coded gradients, and their scales; divided: this rank's part of each bucket.
+  BufferId gradient_codes;
+  BufferId gradient_scales;
+  std::vector<BufferId> states;  // of each of PlaceStates
   // Slots through which updates stream masters and states; empty unless some of these are in the
   // host's memory.
   std::vector<BufferId> offload_slots;

@@ -58,7 +58,8 @@ class FormatNames {
   std::set<std::string> used_;
 };
 
-// Weights in blocks, and what an update decodes of them, which shares the bytes of activations.
+// Weights in blocks, and what an update decodes of them. That shares the bytes of activations unless
+// updates are fused, which begins them in backward.
 void AddBlocks(const BlockScope& scope, PlanBuilder& out) {
   const std::vector<Parameter>& table = *scope.options.table;
   const int64_t decoded = DecodedElements(table);
@@ -70,7 +71,7 @@ void AddBlocks(const BlockScope& scope, PlanBuilder& out) {
   ids.blocks = out.Packed("parameters.blocks", BufferClass::kParameters, DType::kU8,
                           {PlaceBlocks(table).back()}, {0, update});
   ids.decoded = out.Floats("parameters.decoded", BufferClass::kWorkspace, DType::kF32, {decoded},
-                           {update, update});
+                           {scope.options.fused ? scope.time.Head() : update, update});
 }
 
 void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
@@ -101,9 +102,18 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
                                      o.offload.TierOf(BufferClass::kMasters)));
   }
   const int64_t parts = o.divide_gradients ? o.shards : 1;
-  for (const GradientGroup& group : GradientGroups(*o.table, offsets)) {
+  for (const GradientGroup& group :
+       o.by_bucket() ? std::vector<GradientGroup>() : GradientGroups(*o.table, offsets)) {
     ids.gradients.push_back(out.Floats(names.Of("gradients", group.format), BufferClass::kGradients,
                                        group.format, {(group.end - group.begin) / parts}, life));
+  }
+  if (o.coded) {
+    const int64_t own = elements / o.shards;
+    const Lifetime waits = {scope.time.Head(), scope.time.Update()};
+    ids.gradient_codes =
+        out.Packed("gradients.codes", BufferClass::kGradients, DType::kE4M3, {own}, waits);
+    ids.gradient_scales = out.Packed("gradients.codes.scales", BufferClass::kGradients,
+                                     DType::kE8M0, {own / formats::kReduceBlock}, waits);
   }
   for (const GradientSlot& slot : SlotsOf(PlanBuckets(o))) {
     ids.gradient_slots.push_back(out.Floats(
@@ -121,7 +131,8 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   }
 }
 
-// They live in the update alone, so that activations and gradients of the step share their bytes.
+// They live in the update alone, so that activations and gradients of the step share their bytes;
+// with fused updates from the first of them on.
 void AddOffloadSlots(const BlockScope& scope, PlanBuilder& out) {
   const HostClasses& away = scope.options.offload;
   StoreBuffers& ids = out.ids().store;
@@ -133,10 +144,11 @@ void AddOffloadSlots(const BlockScope& scope, PlanBuilder& out) {
     }
   }
   const int32_t update = scope.time.Update();
+  const int32_t first = scope.options.fused ? scope.time.Head() : update;
   for (int slot = 0; streamed > 0 && slot < kOffloadSlots; ++slot) {
     ids.offload_slots.push_back(out.Bytes(absl::StrCat("offload.slot.", slot),
                                           BufferClass::kWorkspace, OffloadSlotBytes(streamed),
-                                          {update, update}));
+                                          {first, update}));
   }
 }
 
@@ -565,6 +577,12 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   }
   if (options.divide_gradients && options.shards == 1) {
     return absl::InvalidArgumentError("divided gradients need a divided optimizer");
+  }
+  if (options.by_bucket() && !options.training) {
+    return absl::InvalidArgumentError("only training updates weights");
+  }
+  if (options.fused && options.coded) {
+    return absl::InvalidArgumentError("with fused updates no gradients wait");
   }
   if (options.divide_weights && !(options.divide_gradients && options.training)) {
     return absl::InvalidArgumentError("divided weights need divided gradients");

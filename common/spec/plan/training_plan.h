@@ -116,6 +116,12 @@ struct TrainingPlanOptions {
   int shards = 1;
   // A rank keeps only the sums of its part of the gradients. Only with several shards.
   bool divide_gradients = false;
+  // Each bucket's weights are updated as soon as its gradients are complete, so that all are made
+  // in slots and nothing keeps them. Only in training, with one micro-batch of each rank in a step.
+  bool fused = false;
+  // Gradients wait for the update in E4M3 (formats::kReduceBlock), into which each bucket is put
+  // from its slot as soon as it is complete. Under the same conditions, and not with the former.
+  bool coded = false;
   // A rank keeps only its part of the weights (plan/weight_units.h). Only with divided gradients.
   bool divide_weights = false;
   // Size of a gradient bucket in the format of `reduce`'s parts; 0 = all gradients are one, or with
@@ -137,6 +143,10 @@ struct TrainingPlanOptions {
   // Sources of the training data whose losses are told apart (ReportedSources); 0: none are.
   int sources = 0;
 
+  // The update goes bucket by bucket, each in its slot.
+  bool by_bucket() const { return fused || coded; }
+  // No rank has room for all gradients: buckets are made in slots, one after the other.
+  bool in_slots() const { return divide_gradients || by_bucket(); }
   bool keeps_scores() const { return scores || (!training && store); }
 };
 

@@ -144,6 +144,52 @@ TEST_F(TrainingPlanTest, PlanTraining_DividedGradients_TakeTheirPartAndAFewSlots
   EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(TrainingPlanTest, PlanTraining_CodedGradients_TakeAByteAndASlot) {
+  options_.coded = true;
+  const int64_t elements = TensorOffsets(table_).back();
+  MemoryPlan plan = Plan();
+  EXPECT_FALSE(plan.Find("gradients").ok());
+  EXPECT_EQ((*plan.Find("gradients.codes"))->bytes, elements);
+  EXPECT_EQ((*plan.Find("gradients.codes.scales"))->bytes, elements / formats::kReduceBlock);
+  EXPECT_EQ(SlotsOf(PlanBuckets(options_)).size(), 2U);
+  options_.world_size = options_.shards = 4;
+  plan = Plan();
+  EXPECT_EQ((*plan.Find("gradients.codes"))->bytes, TensorOffsets(table_, 4).back() / 4);
+  options_.fused = true;
+  EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Nothing keeps gradients: alone a rank has one slot, and one for a tied embedding.
+TEST_F(TrainingPlanTest, PlanTraining_FusedUpdates_HaveSlotsAlone) {
+  options_.fused = true;
+  options_.bucket_bytes = int64_t{25} << 20;  // of the exchange, which a rank alone has not
+  const TrainingPlan plan = *PlanTraining(options_);
+  EXPECT_FALSE(plan.Find("gradients").ok());
+  EXPECT_TRUE(plan.ids.store.gradients.empty());
+  const std::vector<GradientBucket> buckets = PlanBuckets(options_);
+  ASSERT_EQ(buckets.size(), 14U) << "each block by itself";
+  const std::vector<GradientSlot> slots = SlotsOf(buckets);
+  ASSERT_EQ(slots.size(), 2U);
+  int64_t bytes = 0;
+  for (size_t s = 0; s < slots.size(); ++s) {
+    bytes += (*plan.Find("gradients.slot." + std::to_string(s)))->bytes;
+  }
+  EXPECT_EQ(plan.ClassBytes(BufferClass::kGradients), bytes);
+  // With peers another one, as the bucket before may still be summed.
+  options_.bucket_bytes = 0;
+  options_.world_size = 4;
+  for (const int shards : {1, 4}) {
+    options_.shards = shards;
+    EXPECT_EQ(SlotsOf(PlanBuckets(options_)).size(), 3U);
+    EXPECT_FALSE(Plan().Find("gradients").ok());
+  }
+  // Divided gradients have sums that nobody needs here.
+  options_.divide_gradients = true;
+  EXPECT_FALSE(Plan().Find("gradients").ok());
+  options_.training = false;
+  EXPECT_EQ(PlanTraining(options_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(TrainingPlanTest, PlanTraining_DividedWeights_TakeTheirPartAndASlotForEachNeighbour) {
   options_.world_size = options_.shards = 4;
   options_.divide_gradients = options_.divide_weights = true;

@@ -275,6 +275,52 @@ TEST(ResolveTest, CrossFieldRules_AreChecked) {
              [](v1::JobSpec& job) { job.mutable_model()->set_from("/models/x"); });
 }
 
+// What needs all gradients of a step at one time, or its weights of before.
+TEST(ResolveTest, UpdatesByBucket_RefuseWhatTheyCannotDo) {
+  const auto fused = [](v1::JobSpec& job, int64_t tokens, int micro, int workers) {
+    job.mutable_optimizer()->set_fused(true);
+    job.mutable_batch()->set_global_batch_tokens(tokens);
+    job.mutable_batch()->set_micro_batch_size(micro);
+    job.mutable_resources()->set_workers(workers);
+  };
+  for (const int micro : {0, 4}) {
+    v1::JobSpec job = ValidJob();
+    fused(job, 8192, micro, 2);
+    EXPECT_EQ(Print(ResolveAll(job)), "") << micro;
+  }
+  v1::JobSpec open = ValidJob();
+  open.mutable_optimizer()->set_fused(true);
+  EXPECT_EQ(Print(ResolveAll(open)), "");
+  ExpectOnly("optimizer.fused",
+             "batch.global_batch_tokens 16384 is not workers * micro_batch_size * "
+             "data.sequence_length = 2 * 4 * 1024",
+             [&](v1::JobSpec& job) { fused(job, 16384, 4, 2); });
+  ExpectOnly("optimizer.fused", "= 2 * n * 1024",
+             [&](v1::JobSpec& job) { fused(job, 3072, 0, 2); });
+  ExpectOnly("optimizer.fused", "resources.min_workers 1", [&](v1::JobSpec& job) {
+    fused(job, 8192, 4, 2);
+    job.mutable_resources()->set_min_workers(1);
+  });
+  ExpectOnly("train.spike_grad_sigma", "must be 0", [&](v1::JobSpec& job) {
+    fused(job, 4096, 4, 1);
+    job.mutable_train()->set_spike_grad_sigma(6);
+  });
+  ExpectOnly("gradients.store", "2 * 4 * 1024", [&](v1::JobSpec& job) {
+    fused(job, 16384, 4, 2);
+    job.mutable_optimizer()->set_fused(false);
+    job.mutable_gradients()->set_store("fp8");
+  });
+  ExpectOnly("gradients.store", "no gradient waits", [&](v1::JobSpec& job) {
+    fused(job, 4096, 4, 1);
+    job.mutable_gradients()->set_store("fp8");
+  });
+  ExpectOnly("precision.stats_every", "must be 0", [&](v1::JobSpec& job) {
+    fused(job, 4096, 4, 1);
+    job.mutable_precision()->set_recipe("fp8");
+    job.mutable_precision()->set_stats_every(10);
+  });
+}
+
 TEST(ResolveTest, AllRecipes_OnTheCpu_RunOrAreRefusedOnce) {
   for (const Recipe& recipe : Recipes()) {
     v1::JobSpec job = ValidJob();

@@ -1,10 +1,81 @@
-// What an optimizer's row cannot do with the formats that a job asks for.
+// What an optimizer's row cannot do with the formats that a job asks for, and what updates bucket
+// by bucket cannot do.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/spec/fields/rows.h"
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/plan/batch.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/violations/text.h"
 
 namespace hearth::spec {
+namespace {
+
+// `why`: a clause that says why a step has one micro-batch of each worker.
+void CheckOneMicroBatch(const v1::JobSpec& job,
+                        const char* field,
+                        const char* why,
+                        Checker& check) {
+  const v1::BatchSpec& batch = job.batch();
+  const int64_t sequence = job.data().sequence_length();
+  const int64_t workers = job.resources().workers();
+  const std::string one_each = Text(why, ", so a step has one micro-batch of each worker; ");
+  if (job.resources().has_min_workers() && job.resources().min_workers() < workers) {
+    check.Add(field, Text(one_each, "with resources.min_workers ", job.resources().min_workers(),
+                          " a worker might get several: set it to ", workers));
+  }
+  if (!batch.has_global_batch_tokens() ||
+      !InRange(batch, v1::BatchSpec::kMicroBatchSizeFieldNumber) ||
+      !InRange(job.data(), v1::DataSpec::kSequenceLengthFieldNumber) ||
+      !InRange(job.resources(), v1::ResourceSpec::kWorkersFieldNumber)) {
+    return;
+  }
+  const int64_t tokens = batch.global_batch_tokens();
+  const int64_t micro = batch.micro_batch_size();
+  const std::vector<int64_t> one = OneMicroBatchEach(tokens, sequence, workers);
+  if (one.empty() || (micro > 0 && micro != one.front())) {
+    check.Add(field, Text(one_each, "batch.global_batch_tokens ", tokens,
+                          " is not workers * micro_batch_size * data.sequence_length = ", workers,
+                          " * ", micro > 0 ? Text(micro) : "n", " * ", sequence));
+  }
+}
+
+// What the engine could only do if it still had the weights of before the update, or all gradients
+// at one time.
+void CheckFused(const v1::JobSpec& job, Checker& check) {
+  if (!job.optimizer().fused()) {
+    return;
+  }
+  CheckOneMicroBatch(job, "optimizer.fused",
+                     "each layer is updated as soon as its gradient is complete", check);
+  if (job.train().spike_grad_sigma() > 0) {
+    check.Add("train.spike_grad_sigma",
+              "the norm of a step's gradient is known when its layers are updated already "
+              "(optimizer.fused), so such a step cannot be refused; must be 0");
+  }
+  if (job.precision().stats_every() > 0) {
+    check.Add("precision.stats_every",
+              "weights are counted with the gradients of their step, when they are updated already "
+              "(optimizer.fused); must be 0");
+  }
+}
+
+void CheckStore(const v1::JobSpec& job, Checker& check) {
+  if (job.gradients().store() != "fp8") {
+    return;
+  }
+  if (job.optimizer().fused()) {
+    check.Add("gradients.store",
+              "with optimizer.fused no gradient waits for the update; leave it out");
+    return;
+  }
+  CheckOneMicroBatch(job, "gradients.store", "fp8 is too coarse to add up gradients in", check);
+}
+
+}  // namespace
 
 void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
   const v1::OptimizerSpec& optimizer = job.optimizer();
@@ -30,6 +101,8 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
   if (row->needs_master() && optimizer.master() == "none") {
     check.Add("optimizer.master", Text(row->name, " needs fp32 masters"));
   }
+  CheckFused(job, check);
+  CheckStore(job, check);
 }
 
 }  // namespace hearth::spec

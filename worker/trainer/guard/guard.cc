@@ -113,9 +113,13 @@ std::string VerdictText(Verdict verdict, const StepFacts& facts, int64_t step) {
           step, facts.grad_norm);
     case Verdict::kNonFinite:
       return absl::StrFormat(
-          "step %d: the loss (%g) or the gradient (norm %g, %d elements) is not finite; the update "
-          "was not applied. A lower optimizer.lr may help",
-          step, facts.loss, facts.grad_norm, facts.nonfinite_gradients);
+          "step %d: the loss (%g) or the gradient (norm %g, %d elements) is not finite; %s. A "
+          "lower optimizer.lr may help",
+          step, facts.loss, facts.grad_norm, facts.nonfinite_gradients,
+          facts.begun ? "layers whose gradients came before were updated already "
+                        "(optimizer.fused), so that the step cannot be done again from here. The "
+                        "last checkpoint is of before it"
+                      : "the update was not applied");
   }
   return "";
 }

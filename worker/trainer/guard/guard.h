@@ -25,6 +25,9 @@ struct StepFacts {
   double loss = 0;
   double grad_norm = 0;
   int64_t nonfinite_gradients = 0;  // elements
+  // Some weights were updated before the step was judged (optimizer.fused): if it is not good, it
+  // can be neither refused nor done again.
+  bool begun = false;
 };
 
 // The limits above which a value is a spike; infinity: none.
@@ -85,7 +88,7 @@ class Guard {
   Window log_norms_;
 };
 
-// What a person reads when the guard stops a job.
+// What a person reads when the guard stops a job, which it does at once if facts.begun.
 std::string VerdictText(Verdict verdict, const StepFacts& facts, int64_t step);
 
 }  // namespace hearth::trainer

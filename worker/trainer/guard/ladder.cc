@@ -184,7 +184,8 @@ bool Ladder::Refused(int64_t step,
   refused.from = recipe(rung);
   refused.facts = facts;
   refused.limits = limits;
-  if (rung >= last_rung()) {
+  // Another recipe cannot undo an update.
+  if (rung >= last_rung() || facts.begun) {
     refused.action = Action::kStop;
     decisions.push_back(std::move(refused));
     return false;

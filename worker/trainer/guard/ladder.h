@@ -86,7 +86,7 @@ class Ladder {
   int last_rung() const { return static_cast<int>(options_.recipes.size()) - 1; }
 
   // The guard refused `step`, which ran in recipe `rung`. Appends what is done about it. False: the
-  // job stops.
+  // job stops, as it does in the last recipe, and where weights were updated already (facts.begun).
   bool Refused(int64_t step,
                int rung,
                Verdict cause,

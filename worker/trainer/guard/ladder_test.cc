@@ -75,6 +75,17 @@ TEST(Ladder, RefusedInTheLastRecipe_Stops) {
   EXPECT_FALSE(none.Refused(3, 0, Verdict::kSpike, {}, {}, decisions));
 }
 
+TEST(Ladder, WeightsUpdatedAlready_StopsWhateverRecipesFollow) {
+  Ladder ladder(Options());
+  std::vector<Decision> decisions;
+  StepFacts facts;
+  facts.nonfinite_gradients = 1;
+  facts.begun = true;
+  EXPECT_FALSE(ladder.Refused(3, 0, Verdict::kNonFinite, facts, {}, decisions));
+  EXPECT_THAT(Short(decisions), ElementsAre("stop nvfp4> 0"));
+  EXPECT_THAT(VerdictText(Verdict::kNonFinite, facts, 3), HasSubstr("optimizer.fused"));
+}
+
 TEST(Ladder, RepeatedTrouble_MovesTheRunForAWhileAndBack) {
   Ladder ladder(Options());
   Refuse(ladder, 20);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "common/spec/plan/training_plan.h"
 #include "kernels/cuda/device.h"
@@ -64,7 +65,7 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
       units_(shards.units) {
   const std::vector<int64_t> offsets = spec::TensorOffsets(table, shards_);
   const int64_t own = offsets.back() / shards_;
-  if (sharded()) {
+  if (sharded() || !arena.ids().store.gradient_slots.empty()) {
     buckets_ = shards.buckets;
   }
   BindWeights(arena, offsets);
@@ -185,28 +186,31 @@ void ParameterStore::BindGradients(const Arena& arena, const std::vector<int64_t
   for (const spec::BufferId id : ids.gradient_slots) {
     slots_.push_back(arena.Floats(id));
   }
-  divided_ = !slots_.empty();
+  divided_ = gradients_in_slots() && !ids.gradients.empty();
   for (const spec::BufferId id : ids.gradients) {
     (divided_ ? sums_ : flat_gradients_).push_back(arena.Floats(id));
   }
   for (size_t i = 0; i < table_.size(); ++i) {
     gradients_.push_back(Shaped(GradientRange(offsets[i], table_[i].elements()), table_[i]));
   }
+  for (const int64_t offset : absl::MakeConstSpan(offsets).first(table_.size())) {
+    groups_of_.push_back(gradients_in_slots() ? BucketOf(offset) : 0);
+  }
   for (const spec::GradientBucket& bucket : buckets_) {
     owned_gradients_.push_back(OwnedGradients(bucket));
   }
-  if (!sharded()) {
+  if (buckets_.empty()) {
     owned_gradients_ = flat_gradients_;
   }
 }
 
 TensorView ParameterStore::GradientRange(int64_t begin, int64_t elements) const {
   for (const spec::GradientBucket& bucket : buckets_) {
-    if (divided_ && bucket.begin <= begin && begin + elements <= bucket.end) {
+    if (gradients_in_slots() && bucket.begin <= begin && begin + elements <= bucket.end) {
       return Slice(slots_[static_cast<size_t>(bucket.slot)], begin - bucket.begin, elements);
     }
   }
-  for (size_t g = 0; !divided_ && g < groups_.size(); ++g) {
+  for (size_t g = 0; !gradients_in_slots() && g < groups_.size(); ++g) {
     if (groups_[g].begin <= begin && begin + elements <= groups_[g].end) {
       return Slice(flat_gradients_[g], begin - groups_[g].begin, elements);
     }
@@ -228,10 +232,6 @@ TensorView ParameterStore::OwnedGradients(const spec::GradientBucket& bucket) co
   }
   HEARTH_CHECK(false, "a bucket lies in one group");
   return {};
-}
-
-int ParameterStore::WholeGroup(int i) const {
-  return divided_ ? BucketOf(spec::TensorOffsets(table_, shards_)[static_cast<size_t>(i)]) : 0;
 }
 
 TensorView ParameterStore::PieceGradient(const spec::ShardPiece& place) const {

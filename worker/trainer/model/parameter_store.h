@@ -20,7 +20,8 @@ namespace hearth::trainer {
 struct StoreShards {
   int rank = 0;
   int shards = 1;
-  // None for one shard. With slots: gradients are divided too.
+  // Not read where one shard keeps whole gradients. With slots: gradients are divided too, or the
+  // arena has no room for their sums (TrainingPlanOptions::by_bucket).
   std::vector<spec::GradientBucket> buckets;
   // None: weights are whole on every rank, and not in blocks.
   spec::WeightUnits units = {};
@@ -48,8 +49,9 @@ struct StorePiece {
 // Weights are whole on every rank; with several shards a rank has masters and optimizer state only
 // of its pieces, and with divided gradients the sums of those alone. gradient(i) is then where
 // backward makes it, in memory that its bucket shares with others: whoever lets backward begin a
-// bucket says when that memory is free (GradientExchange). With divided weights a rank has those of
-// its pieces, and weight(i) is where a pass reads it, in memory that its unit shares with others: a
+// bucket says when that memory is free (GradientExchange; BucketPass, with which the slots are all
+// there is of gradients as backward makes them). With divided weights a rank has those of its
+// pieces, and weight(i) is where a pass reads it, in memory that its unit shares with others: a
 // WeightSource brings it there.
 //
 // Owns nothing: arena and table outlive it. On a GPU each buffer has its own format. On the CPU
@@ -89,21 +91,25 @@ class ParameterStore {
   // Whether any parameter has no master but its narrow weight.
   bool some_weights_are_masters() const;
   // Parameters of one group have their whole gradients in memory together: all are in group 0, or
-  // with divided gradients in that of their bucket's number.
-  int WholeGroup(int i) const;
+  // where buckets are made in slots in that of their bucket's number.
+  int WholeGroup(int i) const { return groups_of_[static_cast<size_t>(i)]; }
   // What this rank updates, in the order of the table; of one shard every tensor whole.
   const std::vector<StorePiece>& pieces() const { return pieces_; }
 
   // All gradients, a tensor for each of spec::GradientGroups, alignment gaps (zeros) included; none
-  // without training, nor where they are divided.
+  // without training, nor where they are made in slots.
   const std::vector<kernels::TensorView>& flat_gradients() const { return flat_gradients_; }
   const std::vector<spec::GradientGroup>& gradient_groups() const { return groups_; }
+  // A rank keeps the sums of its part of them.
   bool gradients_divided() const { return divided_; }
+  // They are made in slots that buckets use in turn: divided ones, and all where the update goes by
+  // bucket.
+  bool gradients_in_slots() const { return !slots_.empty(); }
   // The gradients of elements [begin, begin + elements) of flat_weights(), which lie in one group,
   // and with several shards in one bucket; as backward makes them.
   kernels::TensorView GradientRange(int64_t begin, int64_t elements) const;
   // The sums that this rank updates with, gaps (zeros) included: a view for each bucket; of one
-  // shard flat_gradients().
+  // shard that keeps whole gradients flat_gradients().
   const std::vector<kernels::TensorView>& owned_gradients() const { return owned_gradients_; }
   // All weights, or with divided ones this rank's part of them, one bucket's behind the other's.
   const kernels::TensorView& flat_weights() const { return flat_weights_; }
@@ -178,7 +184,8 @@ class ParameterStore {
   int rank_ = 0;
   int shards_ = 1;
   bool divided_ = false;                       // the gradients
-  std::vector<spec::GradientBucket> buckets_;  // of more than one shard
+  std::vector<spec::GradientBucket> buckets_;  // of more than one shard, or with slots
+  std::vector<int> groups_of_;                 // by parameter
   spec::WeightUnits units_;                    // of divided weights
   std::vector<std::vector<UnitPart>> parts_;   // by unit
   std::vector<kernels::TensorView> weights_;
@@ -191,7 +198,7 @@ class ParameterStore {
   std::vector<spec::GradientGroup> groups_;
   std::vector<kernels::TensorView> flat_gradients_;  // by group
   std::vector<kernels::TensorView> sums_;            // by group, if divided: this rank's part
-  std::vector<kernels::TensorView> slots_;           // if divided
+  std::vector<kernels::TensorView> slots_;           // in which buckets are made
   std::vector<kernels::TensorView> owned_gradients_;
 };
 

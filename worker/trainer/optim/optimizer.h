@@ -73,7 +73,15 @@ struct OptimizerContext {
   int rank = 0;                                            // of those that divide masters and state
   int shards = 1;                                          // how many do
   bool (*of)(const spec::Parameter& parameter) = nullptr;  // which parameters it updates; null: all
+  // It updates those of this group alone (ParameterStore::WholeGroup); -1: of all.
+  int group = -1;
   OffloadLanes* offload = nullptr;  // outlives the optimizer; null: nothing is in the host's memory
+
+  // Whether it updates parameter i of the table.
+  bool Updates(int i) const {
+    return (of == nullptr || of(parameters->table()[static_cast<size_t>(i)])) &&
+           (group < 0 || parameters->WholeGroup(i) == group);
+  }
 };
 
 // How an optimizer's updates encode weights in blocks, and the same for one update.

@@ -143,7 +143,9 @@ StreamedPieces::StreamedPieces(const ParameterStore& parameters,
       const spec::Parameter& parameter =
           parameters.table()[static_cast<size_t>(piece.place.parameter)];
       const bool decodes = needs.masters && !piece.blocks.empty();
-      if (decodes != in_blocks || (needs.of != nullptr && !needs.of(parameter))) {
+      const bool in_group =
+          needs.group < 0 || parameters.WholeGroup(piece.place.parameter) == needs.group;
+      if (decodes != in_blocks || !in_group || (needs.of != nullptr && !needs.of(parameter))) {
         continue;
       }
       if (decodes) {

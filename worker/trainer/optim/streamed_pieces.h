@@ -112,6 +112,7 @@ struct StreamNeeds {
   bool changes_masters = true;
   bool (*state)(const spec::ParameterState& state) = nullptr;  // null: no state
   bool (*of)(const spec::Parameter& parameter) = nullptr;      // null: all parameters
+  int group = -1;  // of ParameterStore::WholeGroup alone; -1: all
 };
 
 // The pieces of a rank for one kind of update. Without offload it is one window with all of them,

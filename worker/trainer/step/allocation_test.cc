@@ -112,6 +112,19 @@ TEST(OffloadAllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   ExpectNoAllocations(WithMuon(spec), 1);
 }
 
+TEST(ByBucketAllocationTest, Step_AfterTheFirst_AllocatesNothing) {
+  TempDir dir;
+  v1::JobSpec spec = SmallJob(dir.path());
+  spec.mutable_precision()->set_recipe("bf16");
+  spec.mutable_batch()->set_global_batch_tokens(32);  // one micro-batch
+  v1::JobSpec fused = spec;
+  fused.mutable_optimizer()->set_fused(true);
+  ExpectNoAllocations(fused, 1);
+  ExpectNoAllocations(WithMuon(fused), 1);
+  spec.mutable_gradients()->set_store("fp8");
+  ExpectNoAllocations(spec, 1);
+}
+
 TEST(MuonAllocationTest, Step_AfterTheFirst_AllocatesNothing) {
   TempDir dir;
   v1::JobSpec spec = WithMuon(SmallJob(dir.path()));

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
 Engine::~Engine() {
   model_.reset();
   average_.reset();
-  optimizer_.reset();
+  optimizers_.clear();
   if (exec_.stream != nullptr) {
     // Kernels that are under way still use the arena.
     static_cast<void>(kernels::Synchronize(exec_));
@@ -215,7 +215,7 @@ spec::Execution Engine::execution() const {
 
 absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   model_.reset();
-  optimizer_.reset();
+  optimizers_.clear();
   quant_.reset();
   parameters_.reset();
   arena_ = std::move(arena);
@@ -245,17 +245,7 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
     lane_->SetLayers(*arena_);
   }
   if (options_.training) {
-    const OptimizerContext optimizer = {&options_.spec.optimizer(),
-                                        parameters_.get(),
-                                        context.quant,
-                                        numerics_,
-                                        seed_,
-                                        exec_.device,
-                                        options_.rank,
-                                        shards(),
-                                        nullptr,
-                                        lanes_.get()};
-    optimizer_ = MakeOptimizer(optimizer_row(), optimizer);
+    MakeOptimizers();
     average_ = WeightAverage::Of(options_.spec.train().ema(), *parameters_, lanes_.get());
   }
   const spec::StepBuffers& ids = arena_->ids();
@@ -270,6 +260,26 @@ absl::Status Engine::Bind(std::unique_ptr<Arena> arena) {
   return absl::OkStatus();
 }
 
+void Engine::MakeOptimizers() {
+  OptimizerContext context = {&options_.spec.optimizer(),
+                              parameters_.get(),
+                              quant_.get(),
+                              numerics_,
+                              seed_,
+                              exec_.device,
+                              options_.rank,
+                              shards(),
+                              nullptr,
+                              -1,
+                              lanes_.get()};
+  const bool by_bucket = job_plan_->options.by_bucket();
+  const int groups = by_bucket ? static_cast<int>(buckets_.size()) : 1;
+  for (int group = 0; group < groups; ++group) {
+    context.group = by_bucket ? group : -1;
+    optimizers_.push_back(MakeOptimizer(optimizer_row(), context));
+  }
+}
+
 size_t Engine::WorkspaceBytes() const {
   size_t bytes = model_->WorkspaceBytes(exec_);
   if (!options_.training) {
@@ -277,7 +287,11 @@ size_t Engine::WorkspaceBytes() const {
   }
   kernels::SumSquaresArgs norm;
   norm.tensors = parameters_->owned_gradients();
-  return std::max({bytes, kernels::SumSquaresWorkspaceBytes(norm), optimizer_->WorkspaceBytes()});
+  bytes = std::max(bytes, kernels::SumSquaresWorkspaceBytes(norm));
+  for (const std::unique_ptr<Optimizer>& optimizer : optimizers_) {
+    bytes = std::max(bytes, optimizer->WorkspaceBytes());
+  }
+  return bytes;
 }
 
 ReductionTensors Engine::reduction() const {

@@ -139,7 +139,20 @@ class Engine {
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }
   int64_t model_rows() const { return model_->rows(); }
-  Optimizer& optimizer() { return *optimizer_; }
+  // Where the update goes by bucket one for each gradient bucket, by its number; else one. They
+  // differ in which parameters they update.
+  Optimizer& optimizer(size_t bucket = 0) { return *optimizers_[bucket]; }
+  // Each bucket is updated with while backward goes on (optimizer.fused).
+  bool fused() const { return job_plan_->options.fused; }
+  // Gradients wait for the update in E4M3 (gradients.store).
+  bool coded() const { return job_plan_->options.coded; }
+  // Coded gradients, as this rank's part of each bucket, and their scales; else empty.
+  kernels::TensorView gradient_codes() const {
+    return arena_->Floats(arena_->ids().store.gradient_codes);
+  }
+  kernels::TensorView gradient_scales() const {
+    return arena_->Floats(arena_->ids().store.gradient_scales);
+  }
   WeightAverage* average() { return average_.get(); }  // nullptr: train.ema is 0
 
  private:
@@ -153,6 +166,7 @@ class Engine {
   // On a GPU: whether block-scaled products run on its own units.
   absl::Status ChooseProducts();
   void BindStaging();
+  void MakeOptimizers();
   absl::Status CheckDevice() const;
   // Unless `plan` fits, an error as of Create with the largest micro-batch that would.
   absl::Status CheckFits(const spec::MemoryPlan& plan) const;
@@ -175,7 +189,7 @@ class Engine {
   std::unique_ptr<OffloadLanes> lanes_;
   std::unique_ptr<ActivationLane> lane_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::unique_ptr<WeightAverage> average_;
   struct Staged {
     BatchBuffers batch;

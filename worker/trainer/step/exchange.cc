@@ -1,12 +1,14 @@
 #include "worker/trainer/step/exchange.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/spec/plan/training_plan.h"
 #include "kernels/scale/scale.h"
 #include "kernels/step_gate/step_gate.h"
+#include "worker/trainer/step/slot_gaps.h"
 
 namespace hearth::trainer {
 
@@ -17,6 +19,7 @@ GradientExchange::GradientExchange(Engine& engine, Collective& comm)
     : engine_(engine),
       comm_(comm),
       sharded_(engine.shards() > 1),
+      by_bucket_(engine.parameters().gradients_in_slots()),
       hands_weights_(sharded_ && !engine.parameters().weights_divided()),
       sums_(NewGradientSums(engine, comm)),
       weights_(engine.parameters().flat_weights()) {}
@@ -49,7 +52,10 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
     e.buckets_.clear();
   }
   e.divided_ = engine.parameters().gradients_divided() && !e.buckets_.empty();
-  e.FindGaps();
+  if (e.divided_) {
+    e.busy_.resize(spec::SlotsOf(e.buckets_).size());
+    e.gaps_ = SlotGaps(engine.parameters(), e.buckets_);
+  }
   e.beside_ = engine.exec();
   // Both streams run at once, so the second must not use the scratch memory of the first.
   e.beside_.workspace = {};
@@ -63,7 +69,7 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
   HEARTH_ASSIGN_OR_RETURN(e.joined_,
                           kernels::Event::New(engine.exec(), kernels::Event::Use::kOrder));
   e.gathered_.resize(e.buckets_.size());
-  e.summed_.resize(e.divided_ ? e.buckets_.size() : 0);
+  e.summed_.resize(engine.parameters().gradients_in_slots() ? e.buckets_.size() : 0);
   for (auto* const events : {&e.gathered_, &e.summed_}) {
     for (std::unique_ptr<kernels::Event>& event : *events) {
       HEARTH_ASSIGN_OR_RETURN(event,
@@ -71,36 +77,6 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::New(Engine& 
     }
   }
   return made;
-}
-
-void GradientExchange::FindGaps() {
-  if (!divided_) {
-    return;
-  }
-  busy_.resize(spec::SlotsOf(buckets_).size());
-  gaps_.resize(buckets_.size());
-  const std::vector<spec::Parameter>& table = engine_.parameters().table();
-  const std::vector<int64_t> offsets = spec::TensorOffsets(table, engine_.shards());
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    const TensorView slot = Gradients(buckets_[b]);
-    // The ends of the bucket's tensors in order, vocabulary padding not counted.
-    std::vector<std::pair<int64_t, int64_t>> tensors;
-    for (size_t i = 0; i < table.size(); ++i) {
-      if (buckets_[b].begin <= offsets[i] && offsets[i] < buckets_[b].end) {
-        const int64_t begin = offsets[i] - buckets_[b].begin;
-        tensors.emplace_back(begin, begin + table[i].logical_elements());
-      }
-    }
-    std::sort(tensors.begin(), tensors.end());
-    tensors.emplace_back(buckets_[b].elements(), buckets_[b].elements());
-    int64_t end = 0;
-    for (const auto& [next, its_end] : tensors) {
-      if (end < next) {
-        gaps_[b].push_back(Slice(slot, end, next - end));
-      }
-      end = its_end;
-    }
-  }
 }
 
 TensorView GradientExchange::Gradients(const spec::GradientBucket& bucket) const {
@@ -132,22 +108,31 @@ absl::Status GradientExchange::ReduceBucket(const kernels::Exec& exec, size_t b)
   const TensorView data = Gradients(buckets_[b]);
   HEARTH_RETURN_IF_ERROR(sharded_ ? sums_->ReduceScatter(beside_, data)
                                   : sums_->AllReduce(beside_, data));
-  return divided_ ? AddToSums(b, Owned(data)) : absl::OkStatus();
+  HEARTH_RETURN_IF_ERROR(divided_ ? AddToSums(b, Owned(data)) : absl::OkStatus());
+  return summed_.empty() ? absl::OkStatus() : summed_[b]->Record(beside_);
 }
 
 absl::Status GradientExchange::AddToSums(size_t b, const TensorView& part) {
   const TensorView& sums = engine_.parameters().owned_gradients()[b];
   if (pass_.first) {
-    HEARTH_RETURN_IF_ERROR(kernels::Copy(beside_, sums.data, part.data, part.bytes()));
-  } else {
-    kernels::ScaleArgs add;
-    add.x = part;
-    add.y = sums;
-    add.beta = 1.0;
-    add.round = engine_.numerics().Gradient(buckets_[b].format);
-    HEARTH_RETURN_IF_ERROR(kernels::Scale(beside_, add));
+    return kernels::Copy(beside_, sums.data, part.data, part.bytes());
   }
-  return summed_[b]->Record(beside_);
+  kernels::ScaleArgs add;
+  add.x = part;
+  add.y = sums;
+  add.beta = 1.0;
+  add.round = engine_.numerics().Gradient(buckets_[b].format);
+  return kernels::Scale(beside_, add);
+}
+
+absl::Status GradientExchange::AwaitSums(const kernels::Exec& exec, size_t b) {
+  if (!summed_.empty()) {
+    return kernels::StreamWait(exec, *summed_[b]);
+  }
+  // Nobody sums gradients while waits are measured (kStepSums). A stream that is recorded waits for
+  // another one only if that follows it.
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  return Join(exec);
 }
 
 absl::Status GradientExchange::OpenSlot(const kernels::Exec& exec, size_t b) {
@@ -223,14 +208,24 @@ absl::Status GradientExchange::AfterBackward(const kernels::Exec& exec, int32_t 
   return absl::OkStatus();
 }
 
+absl::Status GradientExchange::SumLoss() {
+  // The loss's two sums and those of each source.
+  const int64_t sums = 2 + 2 * int64_t{engine_.sources()};
+  return comm_.AllReduceSum(beside_, TensorView(static_cast<void*>(&engine_.step_state()->loss_sum),
+                                                DType::kF64, {sums}));
+}
+
+absl::Status GradientExchange::ReduceLoss(const kernels::Exec& exec) {
+  HEARTH_RETURN_IF_ERROR(Fork(exec));
+  return SumLoss();
+}
+
 absl::Status GradientExchange::ReduceStepSums() {
   kernels::StepState& state = *engine_.step_state();
-  // The loss's two sums and those of each source, then what any rank was asked: the maximum makes
-  // all act alike after this step.
-  const int64_t sums = 2 + 2 * int64_t{engine_.sources()};
   HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
-  HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
-      beside_, TensorView(static_cast<void*>(&state.loss_sum), DType::kF64, {sums})));
+  // With fused updates the loss was summed before the first of them (ReduceLoss).
+  HEARTH_RETURN_IF_ERROR(engine_.fused() ? absl::OkStatus() : SumLoss());
+  // What any rank was asked: the maximum makes all act alike after this step.
   HEARTH_RETURN_IF_ERROR(
       comm_.AllReduceMax(beside_, TensorView(static_cast<void*>(state.control), DType::kI32, {4})));
   // All ranks must go on with the same scales, or their weights would drift apart.
@@ -269,9 +264,11 @@ absl::Status GradientExchange::ReduceNorm(const kernels::Exec& exec) {
   HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceSum(
       beside_, TensorView(static_cast<void*>(&state.sum_squares), DType::kF64, {1})));
-  // Its two words: what matters is whether any rank's count is above 0.
+  // Its two words: what matters is whether any rank's count is above 0. Behind them `begun`.
+  static_assert(offsetof(kernels::StepState, begun) ==
+                offsetof(kernels::StepState, nonfinite) + 2 * sizeof(int32_t));
   HEARTH_RETURN_IF_ERROR(comm_.AllReduceMax(
-      beside_, TensorView(static_cast<void*>(&state.nonfinite), DType::kI32, {2})));
+      beside_, TensorView(static_cast<void*>(&state.nonfinite), DType::kI32, {3})));
   HEARTH_RETURN_IF_ERROR(comm_.GroupEnd());
   return Join(exec);
 }
@@ -303,7 +300,7 @@ absl::Status GradientExchange::ForEachWhole(const kernels::Exec& exec,
                                             const Operation& operation) {
   HEARTH_RETURN_IF_ERROR(Fork(exec));
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (whole_[b] && (!divided_ || static_cast<size_t>(group) == b)) {
+    if (whole_[b] && (!by_bucket_ || static_cast<size_t>(group) == b)) {
       HEARTH_RETURN_IF_ERROR(operation(b, Gradients(buckets_[b])));
     }
   }

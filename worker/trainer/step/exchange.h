@@ -66,8 +66,15 @@ class GradientExchange : public PassHook, public WholeGradients {
   // waits for everything. Writes StepState's time stamps.
   absl::Status FinishPass(const kernels::Exec& exec);
 
+  // Fused updates: begins to sum loss and weight over the ranks, which FinishPass then leaves out.
+  absl::Status ReduceLoss(const kernels::Exec& exec);
+  // Buckets made in slots: what follows on `exec` comes after bucket b's sums, and with fused
+  // updates after those of the loss.
+  absl::Status AwaitSums(const kernels::Exec& exec, size_t b);
+
   bool sharded() const { return sharded_; }
-  // Sharded: squares and non-finite counts of the parts, summed over the ranks.
+  // Sharded: squares of the parts, summed over the ranks; non-finite counts and whether a rank has
+  // begun to update, their maximum.
   absl::Status ReduceNorm(const kernels::Exec& exec);
   // Sharded, with whole weights: every weight from its owner.
   absl::Status GatherWeights(const kernels::Exec& exec);
@@ -89,8 +96,6 @@ class GradientExchange : public PassHook, public WholeGradients {
 
  private:
   GradientExchange(Engine& engine, Collective& comm);
-  // What backward leaves as it is in each bucket's slot: alignment and vocabulary padding.
-  void FindGaps();
   // The slot of bucket `b` is ready to be written.
   absl::Status OpenSlot(const kernels::Exec& exec, size_t b);
   absl::Status ReduceBucket(const kernels::Exec& exec, size_t b);
@@ -101,6 +106,8 @@ class GradientExchange : public PassHook, public WholeGradients {
   absl::Status ForEachWhole(const kernels::Exec& exec, int group, const Operation& operation);
   // Beside: loss, weight, what ranks were asked, the largest activations of delayed scaling.
   absl::Status ReduceStepSums();
+  // Beside: loss and weight alone.
+  absl::Status SumLoss();
   // The second stream goes on from where the first is now, and the other way round.
   absl::Status Fork(const kernels::Exec& exec);
   absl::Status Join(const kernels::Exec& exec);
@@ -111,18 +118,20 @@ class GradientExchange : public PassHook, public WholeGradients {
   Engine& engine_;
   Collective& comm_;
   const bool sharded_;
+  const bool by_bucket_;      // WholeGradients' groups are the buckets, each in a slot
   const bool hands_weights_;  // sharded, and every rank has whole weights
   const std::unique_ptr<GradientSums> sums_;
   std::vector<spec::GradientBucket> buckets_;  // none: kStepSums
   std::vector<bool> whole_;                    // by bucket: the optimizer needs some of it whole
   kernels::TensorView weights_;                // flat
   bool divided_ = false;                       // gradients; false: kStepSums
-  std::vector<std::vector<kernels::TensorView>> gaps_;  // by bucket, if divided
+  std::vector<std::vector<kernels::TensorView>> gaps_;  // by bucket, if divided: SlotGaps
   kernels::Exec beside_;                                // the second stream; on the CPU exec itself
   std::unique_ptr<kernels::Event> forked_;
   std::unique_ptr<kernels::Event> joined_;
   std::vector<std::unique_ptr<kernels::Event>> gathered_;  // by bucket
-  std::vector<std::unique_ptr<kernels::Event>> summed_;  // by bucket, if divided: its slot is free
+  // By bucket made in a slot: its sums are there, and if divided, where they are kept.
+  std::vector<std::unique_ptr<kernels::Event>> summed_;
   std::vector<const kernels::Event*> busy_;  // by slot: free from then on; null: in this pass free
   PassExchange pass_;
   bool reduce_ = false;

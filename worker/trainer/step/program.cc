@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
@@ -98,7 +99,12 @@ std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) c
   return kinds;
 }
 
-absl::Status StepProgram::OpenExchange() {
+absl::Status StepProgram::OpenParts() {
+  if ((engine_.fused() || engine_.coded()) && turns() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(engine_.fused() ? "optimizer.fused: true" : "gradients.store: fp8",
+                     " needs one micro-batch of each worker in a step, but here it has ", turns()));
+  }
   if (exchange_ == nullptr && comm_ != nullptr && comm_->world_size() > 1) {
     HEARTH_ASSIGN_OR_RETURN(exchange_, GradientExchange::New(engine_, *comm_, exchanged_));
     if (engine_.parameters().weights_divided()) {
@@ -106,6 +112,13 @@ absl::Status StepProgram::OpenExchange() {
                               DividedWeights::New(engine_, *comm_, exchange_->beside(),
                                                   exchanged_ == Exchanged::kGradients));
     }
+  }
+  if (bucket_pass_ == nullptr && engine_.fused()) {
+    fused_ = std::make_unique<FusedUpdate>(engine_, exchange_.get());
+    bucket_pass_ = fused_.get();
+  } else if (bucket_pass_ == nullptr && engine_.coded()) {
+    coded_ = std::make_unique<CodedGradients>(engine_, exchange_.get());
+    bucket_pass_ = coded_.get();
   }
   return absl::OkStatus();
 }
@@ -134,8 +147,11 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   full.source_sums = engine_.sources() > 0 ? &state->source_sums[0][0] : nullptr;
   full.weights = weights();
   full.weight_quantizations = &state->weight_quantizations;
-  GradientSpoiler spoiler(engine_, exchange_.get());
-  full.hook = extra.spoil_gradient ? static_cast<PassHook*>(&spoiler) : exchange_.get();
+  PassHook* const hook =
+      bucket_pass_ != nullptr ? static_cast<PassHook*>(bucket_pass_) : exchange_.get();
+  GradientSpoiler spoiler(engine_, hook);
+  full.hook = extra.spoil_gradient ? static_cast<PassHook*>(&spoiler) : hook;
+  HEARTH_RETURN_IF_ERROR(bucket_pass_ != nullptr ? bucket_pass_->Begin(exec) : absl::OkStatus());
   if (exchange_ != nullptr) {
     // Quantised weights were gathered where they were quantised.
     HEARTH_RETURN_IF_ERROR(exchange_->BeginPass(exec, {.gather = kind.first && !kind.format.own(),
@@ -150,34 +166,51 @@ absl::Status StepProgram::LaunchMicroBatch(const MicroBatchKind& kind,
   HEARTH_RETURN_IF_ERROR(
       kind.idle ? model.IdleForwardBackward(exec, full)
                 : model.ForwardBackward(exec, full, d_loss_, &state->loss_sum, &state->weight_sum));
-  return exchange_ == nullptr ? absl::OkStatus() : exchange_->FinishPass(exec);
+  HEARTH_RETURN_IF_ERROR(exchange_ != nullptr ? exchange_->FinishPass(exec) : absl::OkStatus());
+  return bucket_pass_ != nullptr ? bucket_pass_->Finish(exec) : absl::OkStatus();
 }
 
 absl::Status StepProgram::SumSquares() {
   kernels::StepState* state = engine_.step_state();
-  kernels::SumSquaresArgs norm;
-  norm.tensors = engine_.parameters().owned_gradients();
-  norm.sum_squares = &state->sum_squares;
-  norm.nonfinite = &state->nonfinite;
-  HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine_.exec(), norm));
+  // Buckets that were taken in the pass have added theirs.
+  if (bucket_pass_ == nullptr) {
+    kernels::SumSquaresArgs norm;
+    norm.tensors = engine_.parameters().owned_gradients();
+    norm.sum_squares = &state->sum_squares;
+    norm.nonfinite = &state->nonfinite;
+    HEARTH_RETURN_IF_ERROR(kernels::SumSquares(engine_.exec(), norm));
+  }
   return exchange_ == nullptr ? absl::OkStatus() : exchange_->ReduceNorm(engine_.exec());
+}
+
+absl::Status StepProgram::JudgeAndUpdate(const UpdateArgs& update) {
+  const kernels::Exec& exec = engine_.exec();
+  kernels::StepState* state = engine_.step_state();
+  HEARTH_RETURN_IF_ERROR(SumSquares());
+  HEARTH_RETURN_IF_ERROR(kernels::JudgeStep(exec, engine_.step_inputs(), state));
+  if (fused_ != nullptr) {
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(engine_.quant().ForgetWeightAmax(exec));
+  if (coded_ != nullptr) {
+    return coded_->UpdateAll(exec);
+  }
+  return engine_.optimizer().Step(exec, update);
 }
 
 absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   const kernels::Exec& exec = engine_.exec();
   kernels::StepState* state = engine_.step_state();
-  HEARTH_RETURN_IF_ERROR(SumSquares());
-  HEARTH_RETURN_IF_ERROR(kernels::JudgeStep(exec, engine_.step_inputs(), state));
   const QuantState& quant = engine_.quant();
-  // From here on the device knows whether the step counts. What follows reads `skip` and leaves the
-  // weights, states and scales of a refused step alone, so the host need not wait for the verdict.
-  HEARTH_RETURN_IF_ERROR(quant.ForgetWeightAmax(exec));
   UpdateArgs update;
   update.inputs = engine_.step_inputs();
   update.grad_scale = &state->grad_scale;
   update.skip = &state->skip;
   update.whole = sharded() ? exchange_.get() : nullptr;
-  HEARTH_RETURN_IF_ERROR(engine_.optimizer().Step(exec, update));
+  // Once it is judged the device knows whether the step counts. What follows reads `skip` and
+  // leaves the weights, states and scales of a refused step alone, so the host need not wait for
+  // the verdict.
+  HEARTH_RETURN_IF_ERROR(JudgeAndUpdate(update));
   if (WeightAverage* const average = engine_.average(); average != nullptr) {
     HEARTH_RETURN_IF_ERROR(average->Step(exec, update));
   }
@@ -207,7 +240,7 @@ kernels::Graph* StepProgram::FindGraph(const MicroBatchKind& kind) const {
 absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind,
                                      const Pass& pass,
                                      const MicroBatchExtra& extra) {
-  HEARTH_RETURN_IF_ERROR(OpenExchange());
+  HEARTH_RETURN_IF_ERROR(OpenParts());
   // A graph has what it recorded; extras are in none.
   kernels::Graph* const graph = extra.any() ? nullptr : FindGraph(kind);
   // The first micro-batch gathers what the update before has left divided.
@@ -266,6 +299,11 @@ absl::Status StepProgram::StartWeights() {
 
 absl::Status StepProgram::RunAllOnce(const spec::StepFormat& format) {
   const kernels::Exec& exec = engine_.exec();
+  // With `skip` set every kernel of an update runs, also where backward updates, and none writes.
+  kernels::StepState* staged = engine_.StagedState(0);
+  *staged = kernels::StepState{};
+  staged->skip = 1;
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_state(), staged, sizeof(*staged)));
   for (const MicroBatchKind& kind : Kinds(format)) {
     HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(kind, Pass{}));
   }
@@ -275,11 +313,6 @@ absl::Status StepProgram::RunAllOnce(const spec::StepFormat& format) {
   kernels::StepState* state = engine_.step_state();
   HEARTH_RETURN_IF_ERROR(
       engine_.model().ForwardLoss(exec, evaluation, &state->loss_sum, &state->weight_sum));
-  // With `skip` set every kernel of the update runs and none writes.
-  kernels::StepState* staged = engine_.StagedState(0);
-  *staged = kernels::StepState{};
-  staged->skip = 1;
-  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_state(), staged, sizeof(*staged)));
   HEARTH_RETURN_IF_ERROR(LaunchUpdate(format.own()));
   return kernels::Synchronize(exec);
 }
@@ -346,7 +379,7 @@ absl::Status StepProgram::RecordAll(const spec::StepFormat& format) {
 }
 
 absl::Status StepProgram::Prepare() {
-  HEARTH_RETURN_IF_ERROR(OpenExchange());
+  HEARTH_RETURN_IF_ERROR(OpenParts());
   HEARTH_RETURN_IF_ERROR(CheckNativeProducts(engine_));
   if (!engine_.on_gpu()) {
     return absl::OkStatus();

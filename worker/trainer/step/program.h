@@ -11,9 +11,11 @@
 #include "kernels/gemm/product_check.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/stored_weights.h"
+#include "worker/trainer/step/coded_gradients.h"
 #include "worker/trainer/step/divided_weights.h"
 #include "worker/trainer/step/engine.h"
 #include "worker/trainer/step/exchange.h"
+#include "worker/trainer/step/fused_update.h"
 
 namespace hearth::trainer {
 
@@ -53,9 +55,10 @@ class StepProgram {
   // GPU: runs every kind of launch on random tokens, so that plans are chosen and code is loaded,
   // and records the graphs. Parameters and optimizer state are as before, StepState is zero;
   // activations, gradients and the scales of QuantState are not: reset or restore them afterwards.
-  // CPU: nothing. All ranks call it together. kernels::IsNativeGemmError: a product of these shapes
-  // fails on block-scaled units, or differs there from its emulation; an engine with
-  // no_native_blocks does without.
+  // CPU: nothing. All ranks call it together. kInvalidArgument: updates by bucket, and several
+  // micro-batches in a step. kernels::IsNativeGemmError: a product of these shapes fails on
+  // block-scaled units, or differs there from its emulation; an engine with no_native_blocks does
+  // without.
   absl::Status Prepare();
 
   // Calls of MicroBatch in a step: this rank's micro-batches, and where gradients are divided, so
@@ -70,8 +73,8 @@ class StepProgram {
   absl::Status MicroBatch(const MicroBatchKind& kind,
                           const Pass& pass,
                           const MicroBatchExtra& extra = {});
-  // Judges the accumulated gradients and updates, or not; `quantise_weights`: the next step reads
-  // quantised weights.
+  // Judges the accumulated gradients and updates, or not; with fused updates the step's micro-batch
+  // has updated, and this ends the step. `quantise_weights`: the next step reads quantised weights.
   absl::Status Update(bool quantise_weights);
   // After an update with a sharded optimizer only this rank's parts of the weights are new, until
   // the next step's first micro-batch or this call. Passes may then run.
@@ -107,12 +110,15 @@ class StepProgram {
   absl::Status StartStored();
   // Every kind that a step of this rank has.
   std::vector<MicroBatchKind> Kinds(const spec::StepFormat& format) const;
-  absl::Status OpenExchange();
+  // What a step needs in addition to the engine: the exchange, and what takes buckets.
+  absl::Status OpenParts();
   absl::Status LaunchMicroBatch(const MicroBatchKind& kind,
                                 const Pass& pass,
                                 const MicroBatchExtra& extra = {});
   absl::Status LaunchUpdate(bool quantise_weights);
   absl::Status SumSquares();
+  // Judges the step, and if it is good updates, unless backward has (fused_).
+  absl::Status JudgeAndUpdate(const UpdateArgs& update);
   absl::Status RunAllOnce(const spec::StepFormat& format);
   absl::Status RecordAll(const spec::StepFormat& format);
   absl::Status CountOnce();
@@ -133,6 +139,9 @@ class StepProgram {
   std::unique_ptr<GradientExchange> exchange_;           // null in a world of one
   std::unique_ptr<DividedWeights> divided_weights_;      // null where weights are whole
   const std::unique_ptr<StoredWeights> stored_weights_;  // null where none are in blocks
+  std::unique_ptr<FusedUpdate> fused_;                   // null: all is updated after backward
+  std::unique_ptr<CodedGradients> coded_;                // null: gradients wait as they are
+  BucketPass* bucket_pass_ = nullptr;                    // the one of the two that is there
   struct Recorded {
     MicroBatchKind kind;
     std::unique_ptr<kernels::Graph> graph;

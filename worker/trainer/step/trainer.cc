@@ -125,6 +125,7 @@ kernels::StepInputs Trainer::MakeInputs(int64_t step,
   inputs.max_norm = spec_.optimizer().grad_clip() * settings.clip;
   inputs.learning_rate = spec::LearningRate(schedule_, step) * settings.learning_rate;
   engine_.optimizer().Scalars(step, absl::MakeSpan(inputs.optimizer));
+  inputs.norm_before = restored_norm_;
   inputs.step = step;
   inputs.control[0] = asked.save ? 1 : 0;
   inputs.control[1] = asked.pause ? 1 : 0;
@@ -183,6 +184,8 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
     // A launch waits while the GPU's queue is full, and the GPU may wait for peers.
     pulse_.Begin(Activity::kPeers, "launching a step, which may wait for peers");
   }
+  // With fused updates backward updates.
+  HEARTH_RETURN_IF_ERROR(engine_.fused() ? AwaitHold() : absl::OkStatus());
   HEARTH_RETURN_IF_ERROR(AccumulateGradients(step, inputs));
   if (!fault::Check("trainer.illegal_access").ok()) {
     HEARTH_RETURN_IF_ERROR(kernels::ProvokeIllegalAccess(engine_.exec()));
@@ -192,8 +195,10 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_allreduce"));
 
   if (!dump_gradients_.empty()) {
-    if (program_.sharded()) {
-      return absl::FailedPreconditionError("gradients are written whole: use parallel.shard: off");
+    if (program_.sharded() || engine_.parameters().gradients_in_slots()) {
+      return absl::FailedPreconditionError(
+          "gradients are written whole: use parallel.shard: off, optimizer.fused: false and "
+          "gradients.store: dtype");
     }
     HEARTH_RETURN_IF_ERROR(WriteGradients(engine_, std::exchange(dump_gradients_, "")));
   }
@@ -203,10 +208,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
         engine_.quant().FinishCounts(engine_.exec(), flight.result.format.own()));
   }
 
-  // A checkpoint is still being copied from what the update overwrites.
-  if (hold_ != nullptr) {
-    HEARTH_RETURN_IF_ERROR(kernels::StreamWait(engine_.exec(), *std::exchange(hold_, nullptr)));
-  }
+  HEARTH_RETURN_IF_ERROR(AwaitHold());
   // Guard, clip, optimizer. The weights are quantised for the step that reads them, the next one.
   HEARTH_RETURN_IF_ERROR(program_.Update(Format(step + 1).own()));
   // The next step overwrites the state before the host reads it: each step has a slot of its own.
@@ -216,6 +218,12 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   flights_[static_cast<size_t>(slot)] = flight;
   ++in_flight_;
   return absl::OkStatus();
+}
+
+absl::Status Trainer::AwaitHold() {
+  // A checkpoint is still being copied from what the update overwrites.
+  return hold_ == nullptr ? absl::OkStatus()
+                          : kernels::StreamWait(engine_.exec(), *std::exchange(hold_, nullptr));
 }
 
 absl::StatusOr<StepResult> Trainer::Collect() {
@@ -229,7 +237,8 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   HEARTH_RETURN_IF_ERROR(Await(*finished_[static_cast<size_t>(slot)], flight.result.step));
   const kernels::StepState& state = *engine_.StagedState(slot);
   StepResult result = flight.result;
-  result.facts = {state.loss, state.grad_norm, state.nonfinite};
+  result.facts = {state.loss, state.grad_norm, state.nonfinite,
+                  engine_.fused() && state.begun != 0};
   result.verdict = static_cast<Verdict>(state.verdict);
   result.report.set_weight_quantizations(state.weight_quantizations);
   result.control = {state.control[0] != 0, state.control[1] != 0, state.control[2] != 0};
@@ -245,6 +254,7 @@ absl::StatusOr<StepResult> Trainer::Collect() {
   // Only accepted steps count for the guard's window: a refused one would widen its limits.
   if (result.verdict == Verdict::kGood) {
     step_ = result.step;
+    last_norm_ = result.facts.grad_norm;
     guard_.Record(result.facts);
     ladder_.Applied(step_, result.decisions);
   } else {

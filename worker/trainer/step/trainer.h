@@ -124,6 +124,12 @@ class Trainer {
   // Launch, recorded last: until then somebody copies what updates change.
   void HoldUpdate(const kernels::Event& event) { hold_ = &event; }
 
+  // The gradient's norm in the last step that was applied, 0 = none was: fused updates clip the
+  // next step by it, so checkpoints have it.
+  double last_norm() const { return last_norm_; }
+  // The norm of a checkpoint; before the first Launch.
+  void RestoreNorm(double norm) { restored_norm_ = last_norm_ = norm; }
+
   int64_t step() const { return step_; }
   int64_t tokens() const { return step_ * batch_.global_tokens(); }
   Guard& guard() { return guard_; }
@@ -181,6 +187,8 @@ class Trainer {
                          Pass& pass);
   // Forward and backward of this rank's micro-batches; ranks sum gradients and losses in the last.
   absl::Status AccumulateGradients(int64_t step, const kernels::StepInputs& inputs);
+  // What follows waits for what HoldUpdate named, if anything.
+  absl::Status AwaitHold();
   // Until the event's moment is past. Where ranks wait for one another on GPUs, not for ever.
   // `step`: whose moment it is, for errors.
   absl::Status Await(kernels::Event& event, int64_t step);
@@ -225,6 +233,8 @@ class Trainer {
   std::unique_ptr<kernels::Event> finished_[spec::kStagingSlots];
   std::unique_ptr<kernels::Event> drained_;
   const kernels::Event* hold_ = nullptr;  // of HoldUpdate, until the next Launch
+  double restored_norm_ = 0;
+  double last_norm_ = 0;
   StepWatch watch_;
   Pulse unwatched_;
   Pulse& pulse_;

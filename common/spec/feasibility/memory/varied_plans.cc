@@ -17,7 +17,9 @@ VariedPlans::VariedPlans(v1::JobSpec job_spec, int gpus) : spec_(std::move(job_s
   const int64_t own = spec_.batch().micro_batch_size();
   const int64_t limit = own > 0 ? own : std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence);
   if (spec_.batch().has_global_batch_tokens()) {
-    candidates_ = MicroBatchCandidates(spec_.batch().global_batch_tokens(), sequence, gpus, limit);
+    const int64_t tokens = spec_.batch().global_batch_tokens();
+    candidates_ = NeedsOneMicroBatch(spec_) ? OneMicroBatchEach(tokens, sequence, gpus)
+                                            : MicroBatchCandidates(tokens, sequence, gpus, limit);
   } else {
     candidates_ = PowerOfTwoCandidates(sequence);
     std::erase_if(candidates_, [&](int64_t size) { return size > limit; });

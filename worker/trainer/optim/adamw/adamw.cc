@@ -49,7 +49,7 @@ class AdamW : public Optimizer {
   explicit AdamW(const OptimizerContext& context)
       : pieces_(*context.parameters,
                 context.offload,
-                {.masters = true, .state = &IsOwnState, .of = context.of}),
+                {.masters = true, .state = &IsOwnState, .of = context.of, .group = context.group}),
         rounding_(RoundingOf(context)) {
     for (const OffloadWindow& window : pieces_.windows()) {
       std::vector<kernels::AdamWTensor>& tensors = tensors_.emplace_back();

@@ -67,11 +67,13 @@ class Muon : public Optimizer {
   explicit Muon(const OptimizerContext& context)
       : device_(context.device),
         divided_(context.shards > 1),
-        momentum_pieces_(*context.parameters,
-                         context.offload,
-                         {.state = &IsOwnState, .of = &spec::IsHiddenMatrix}),
-        master_pieces_(
-            *context.parameters, context.offload, {.masters = true, .of = &spec::IsHiddenMatrix}),
+        momentum_pieces_(
+            *context.parameters,
+            context.offload,
+            {.state = &IsOwnState, .of = &spec::IsHiddenMatrix, .group = context.group}),
+        master_pieces_(*context.parameters,
+                       context.offload,
+                       {.masters = true, .of = &spec::IsHiddenMatrix, .group = context.group}),
         rounding_(RoundingOf(context)),
         row_(kernels::FindNewtonSchulz(context.spec->newton_schulz())) {
     HEARTH_CHECK(row_ != nullptr, "optimizer.newton_schulz names a row");
@@ -223,7 +225,7 @@ class Muon : public Optimizer {
     for (int i = 0; i < store.size(); ++i) {
       const spec::Parameter& parameter = store.table()[static_cast<size_t>(i)];
       for (const spec::LogicalMatrix& matrix : parameter.matrices) {
-        if (spec::IsHiddenMatrix(parameter)) {
+        if (spec::IsHiddenMatrix(parameter) && context.Updates(i)) {
           GroupOf(store.WholeGroup(i)).all.push_back(GradientOf(store.gradient(i), matrix));
         }
       }

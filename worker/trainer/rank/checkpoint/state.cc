@@ -161,6 +161,7 @@ std::string ExtraJson(const Engine& engine, Trainer& trainer, const std::string&
   }
   extra["losses"] = trainer.guard().Losses();
   extra["log_norms"] = trainer.guard().LogNorms();
+  extra["last_norm"] = trainer.last_norm();
   extra["ladder"] = LadderJson(trainer.ladder().state());
   if (!trial.empty()) {
     extra["trial"] = nlohmann::json::parse(trial, nullptr, false);
@@ -188,6 +189,7 @@ std::string PlansJson(const Engine& engine, int world_size) {
   plans["shards"] = engine.shards();  // the gradient norm is summed in another order
   plans["divided_gradients"] = engine.parameters().gradients_divided();  // and so are they
   plans["divided_weights"] = engine.parameters().weights_divided();  // their buckets are smaller
+  plans["by_bucket"] = engine.fused() || engine.coded();             // the norm again
   return plans.dump();
 }
 
@@ -352,6 +354,11 @@ absl::Status RestoreTrainer(Trainer& trainer, const CheckpointMeta& meta) {
       !ReadNumbers(extra.value("log_norms", nlohmann::json::array()), log_norms)) {
     return absl::DataLossError("the checkpoint's state/meta.json: losses are not numbers");
   }
+  const nlohmann::json last_norm = extra.value("last_norm", nlohmann::json(0.0));
+  if (!last_norm.is_number()) {
+    return absl::DataLossError("the checkpoint's state/meta.json: last_norm is no number");
+  }
+  trainer.RestoreNorm(last_norm.get<double>());
   trainer.guard().Restore(losses, log_norms);
   const auto ladder = extra.find("ladder");
   if (ladder == extra.end()) {
@@ -375,8 +382,10 @@ std::vector<std::string> PlanDifferences(const std::string& plans_json,
     differences.push_back("train.deterministic is not true");
   }
   // What checkpoints of older versions do not record.
-  const nlohmann::json unrecorded = {
-      {"shards", 1}, {"divided_gradients", false}, {"divided_weights", false}};
+  const nlohmann::json unrecorded = {{"shards", 1},
+                                     {"divided_gradients", false},
+                                     {"divided_weights", false},
+                                     {"by_bucket", false}};
   for (const auto& [key, value] : now.items()) {
     if (key == "micro_batch_size" || !before.is_object()) {
       continue;  // compared by its own name
