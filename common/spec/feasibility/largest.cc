@@ -55,6 +55,15 @@ absl::StatusOr<FamilyModel> Measure(const v1::JobSpec& job_spec, int gpus) {
                      .total_bytes = plan->plan.arena_bytes() + OverheadBytes(gpus)};
 }
 
+// The job as Measure takes it: what a tier sets depends on the micro-batches of a step.
+v1::JobSpec Smallest(v1::JobSpec job, int gpus) {
+  const std::vector<int64_t> sizes = VariedPlans(job, gpus).candidates();
+  job.mutable_batch()->set_micro_batch_size(sizes.empty() ? 1 : static_cast<int32_t>(sizes.back()));
+  job.mutable_resources()->set_workers(gpus);
+  job.mutable_resources()->set_min_workers(gpus);
+  return job;
+}
+
 // Whether the rules allow the job, and nothing of it is idle.
 bool Allows(v1::JobSpec job) {
   if (Evaluate("narrow_weights", job) != Truth::kYes) {
@@ -97,7 +106,7 @@ absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec
     families.push_back({choice, std::move(models)});
   }
   for (const MemoryTierRow& row : MemoryTierRows()) {
-    const v1::JobSpec job = WithMemoryTier(job_spec, row);
+    const v1::JobSpec job = WithMemoryTier(Smallest(job_spec, gpus), row);
     if (!Allows(job)) {
       continue;
     }

@@ -14,6 +14,7 @@
 #include "common/spec/model/presets.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/plan/batch.h"
 #include "common/spec/recipe/precision.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/techniques.h"
@@ -84,6 +85,10 @@ Truth ComparesTokenizers(const v1::JobSpec& job_spec) {
   return FromBool(job_spec.model().has_from() || datasets > 1);
 }
 
+Truth OneMicroBatch(const v1::JobSpec& job_spec) {
+  return FromBool(HasOneMicroBatch(job_spec));
+}
+
 Truth TaskTrains(const v1::JobSpec& job_spec) {
   return FromBool(Trains(job_spec));
 }
@@ -129,6 +134,8 @@ const Predicate kPredicates[] = {
      [](const v1::JobSpec&) { return std::string("no other recipe to fall back to is named"); }},
     {"shape_known", ShapeKnown, "with the shape of the model in the spec",
      [](const v1::JobSpec&) { return std::string("it is in the folder of model.from"); }},
+    {"one_micro_batch", OneMicroBatch, "with one micro-batch of each worker in a step",
+     [](const v1::JobSpec&) { return std::string("a step may have several"); }},
     {"compares_tokenizers", ComparesTokenizers, "with model.from or several datasets",
      [](const v1::JobSpec&) { return std::string("there is one dataset and no model.from"); }},
 };

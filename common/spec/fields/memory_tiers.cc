@@ -10,32 +10,50 @@
 namespace hearth::spec {
 namespace {
 
+// What rules/optimizer.cc asks for with each. Gradients that are coded or used up cannot be added to.
+constexpr std::string_view kCodes = "one_micro_batch and optimizer.fused != true";
+constexpr std::string_view kFuses =
+    "one_micro_batch and gradients.store != fp8 and train.spike_grad_sigma = 0 and "
+    "precision.stats_every = 0";
+
 constexpr TierSetting kProven[] = {{"weights.store", "q4_0"},
                                    {"gradients.dtype", "bf16"},
+                                   {"gradients.store", "fp8", kCodes},
                                    {"optimizer.name", "muon"},
                                    {"optimizer.state", "int8"}};
 
-constexpr TierSetting kAggressive[] = {{"weights.store", "q4_0"},    {"gradients.dtype", "bf16"},
-                                       {"optimizer.name", "muon"},   {"optimizer.state", "int8"},
-                                       {"optimizer.master", "none"}, {"recompute", "attention"}};
+constexpr TierSetting kAggressive[] = {
+    {"weights.store", "q4_0"},  {"gradients.dtype", "bf16"}, {"gradients.store", "fp8", kCodes},
+    {"optimizer.name", "muon"}, {"optimizer.state", "int8"}, {"optimizer.master", "none"},
+    {"recompute", "attention"}};
 
-constexpr TierSetting kExtreme[] = {{"weights.store", "q4_0"},    {"gradients.dtype", "bf16"},
-                                    {"optimizer.name", "muon"},   {"optimizer.state", "int8"},
-                                    {"optimizer.master", "none"}, {"recompute", "block"}};
+constexpr TierSetting kExtreme[] = {
+    {"weights.store", "q4_0"},   {"gradients.dtype", "bf16"},  {"optimizer.name", "muon"},
+    {"optimizer.state", "int8"}, {"optimizer.master", "none"}, {"optimizer.fused", "true", kFuses},
+    {"recompute", "block"}};
 
 const MemoryTierRow kRows[] = {
-    {1, "proven", "Q4_0 weights, BF16 gradients, Muon with its momentum in INT8", kProven},
+    {1, "proven", "Q4_0 weights, BF16 gradients that wait in FP8, Muon with its momentum in INT8",
+     kProven},
     {2, "aggressive", "no masters of embedding and output projection, attention computed again",
      kAggressive},
-    {3, "extreme", "whole blocks computed again", kExtreme},
+    {3, "extreme", "updates in backward, whole blocks computed again", kExtreme},
 };
 
-// Sets the field of the path, which is a text.
+// Sets the field of the path.
 void Set(const TierSetting& setting, v1::JobSpec& job_spec) {
   const std::string path(setting.path);
   google::protobuf::Message& message = *MutablePlace(job_spec, path);
-  message.GetReflection()->SetString(&message, FindPlace(job_spec, path).field,
-                                     std::string(setting.value));
+  const google::protobuf::FieldDescriptor* const field = FindPlace(job_spec, path).field;
+  if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL) {
+    message.GetReflection()->SetBool(&message, field, setting.value == "true");
+  } else {
+    message.GetReflection()->SetString(&message, field, std::string(setting.value));
+  }
+}
+
+bool Holds(const TierSetting& setting, const v1::JobSpec& job_spec) {
+  return setting.when.empty() || Evaluate(setting.when, job_spec) == Truth::kYes;
 }
 
 }  // namespace
@@ -52,8 +70,9 @@ void FillMemoryTier(v1::JobSpec& job_spec) {
   }
   for (const TierSetting& setting : row->settings) {
     const Place place = FindPlace(job_spec, setting.path);
-    if (place.message == nullptr ||
-        !place.message->GetReflection()->HasField(*place.message, place.field)) {
+    const bool given = place.message != nullptr &&
+                       place.message->GetReflection()->HasField(*place.message, place.field);
+    if (!given && Holds(setting, job_spec)) {
       Set(setting, job_spec);
     }
   }
@@ -65,8 +84,19 @@ v1::JobSpec WithMemoryTier(v1::JobSpec job_spec, const MemoryTierRow& row) {
   if (gradients.reduce_dtype() == gradients.dtype()) {  // its default, which follows
     gradients.clear_reduce_dtype();
   }
+  for (const MemoryTierRow& other : MemoryTierRows()) {
+    for (const TierSetting& setting : other.settings) {
+      if (!setting.when.empty()) {
+        const std::string path(setting.path);
+        google::protobuf::Message& message = *MutablePlace(job_spec, path);
+        message.GetReflection()->ClearField(&message, FindPlace(job_spec, path).field);
+      }
+    }
+  }
   for (const TierSetting& setting : row.settings) {
-    Set(setting, job_spec);
+    if (Holds(setting, job_spec)) {
+      Set(setting, job_spec);
+    }
   }
   // Options of the optimizer that the job does not have yet.
   FillRowDefaults(job_spec);

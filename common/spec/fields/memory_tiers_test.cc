@@ -55,6 +55,10 @@ TEST(MemoryTiersTest, Settings_AreNamesOfTheirRows) {
     for (const TierSetting& setting : row.settings) {
       const Place place = FindPlace(job, setting.path);
       ASSERT_NE(place.field, nullptr) << setting.path;
+      if (place.field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL) {
+        EXPECT_EQ(setting.value, "true") << setting.path;
+        continue;
+      }
       const std::vector<std::string_view> names = NamesOf(RowOf(*place.field));
       EXPECT_NE(std::find(names.begin(), names.end(), setting.value), names.end())
           << setting.path << " " << setting.value;
@@ -85,6 +89,49 @@ TEST(MemoryTiersTest, WhatTheJobGives_Wins) {
   EXPECT_EQ(job.optimizer().name(), "adamw");
   EXPECT_EQ(job.optimizer().state(), "int8");
   EXPECT_EQ(job.weights().store(), "int8");
+}
+
+// The job's value of a setting with a condition.
+std::string Conditional(const MemoryTierRow& row, const v1::JobSpec& job) {
+  const auto setting = std::find_if(row.settings.begin(), row.settings.end(),
+                                    [](const TierSetting& one) { return !one.when.empty(); });
+  EXPECT_NE(setting, row.settings.end());
+  return ValueText(job, setting->path).value_or("") == setting->value ? "set" : "left out";
+}
+
+TEST(MemoryTiersTest, SeveralMicroBatches_GetTheTierWithoutWhatNeedsOne) {
+  for (const MemoryTierRow& row : MemoryTierRows()) {
+    v1::JobSpec job = JobOf(row.tier);
+    job.mutable_batch()->set_global_batch_tokens(1024);
+    EXPECT_EQ(Conditional(row, Resolved(job)), "set");
+    job.mutable_batch()->set_global_batch_tokens(2048);
+    EXPECT_EQ(Conditional(row, Resolved(job)), "left out");
+    EXPECT_EQ(Resolved(job).weights().store(), "q4_0");
+    EXPECT_EQ(Conditional(row, WithMemoryTier(Resolved(job), row)), "left out");
+    job.mutable_resources()->set_workers(2);
+    EXPECT_EQ(Conditional(row, Resolved(job)), "set");
+    job.mutable_resources()->set_min_workers(1);
+    EXPECT_EQ(Conditional(row, Resolved(job)), "left out");
+  }
+}
+
+// Of two settings that do not go together the one that the job gives stays.
+TEST(MemoryTiersTest, WhatDoesNotGoWithTheJobsOwn_IsLeftOut) {
+  const absl::Span<const MemoryTierRow> rows = MemoryTierRows();
+  v1::JobSpec fused = JobOf(1);
+  fused.mutable_optimizer()->set_fused(true);
+  EXPECT_EQ(Conditional(rows[0], Resolved(fused)), "left out");
+  v1::JobSpec coded = JobOf(3);
+  coded.mutable_gradients()->set_store("fp8");
+  EXPECT_EQ(Conditional(rows[2], Resolved(coded)), "left out");
+  EXPECT_EQ(Conditional(rows[2], WithMemoryTier(Resolved(coded), rows[2])), "set");
+  v1::JobSpec guarded = JobOf(3);
+  guarded.mutable_train()->set_spike_grad_sigma(6);
+  EXPECT_EQ(Conditional(rows[2], Resolved(guarded)), "left out");
+  v1::JobSpec counted = JobOf(3);
+  counted.mutable_precision()->set_recipe("fp8");
+  counted.mutable_precision()->set_stats_every(10);
+  EXPECT_EQ(Conditional(rows[2], Resolved(counted)), "left out");
 }
 
 TEST(MemoryTiersTest, WithoutNarrowWeights_ItIsRefused) {

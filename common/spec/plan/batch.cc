@@ -66,6 +66,17 @@ bool NeedsOneMicroBatch(const v1::JobSpec& job) {
   return job.optimizer().fused() || job.gradients().store() == "fp8";
 }
 
+bool HasOneMicroBatch(const v1::JobSpec& job) {
+  const v1::BatchSpec& batch = job.batch();
+  const int workers = std::max(1, job.resources().workers());
+  if (job.resources().has_min_workers() && job.resources().min_workers() < workers) {
+    return false;
+  }
+  return !batch.has_global_batch_tokens() ||
+         OneMicroBatchEach(batch.global_batch_tokens(), job.data().sequence_length(), workers) ==
+             std::vector<int64_t>{batch.micro_batch_size()};
+}
+
 std::vector<int64_t> OneMicroBatchEach(int64_t global_batch_tokens,
                                        int64_t sequence_length,
                                        int64_t world_size) {

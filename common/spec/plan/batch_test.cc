@@ -90,5 +90,21 @@ TEST(OneMicroBatchEachTest, Sizes_AreWholeOrNone) {
   EXPECT_TRUE(OneMicroBatchEach(512, 0, 1).empty());
 }
 
+TEST(HasOneMicroBatchTest, FollowsFromTheBatchAndTheWorkers) {
+  v1::JobSpec job;
+  job.mutable_data()->set_sequence_length(512);
+  EXPECT_TRUE(HasOneMicroBatch(job)) << "the global batch follows from the micro-batch";
+  job.mutable_batch()->set_global_batch_tokens(4096);
+  EXPECT_FALSE(HasOneMicroBatch(job)) << "the size that fits may be less";
+  job.mutable_batch()->set_micro_batch_size(8);
+  EXPECT_TRUE(HasOneMicroBatch(job));
+  job.mutable_batch()->set_micro_batch_size(4);
+  EXPECT_FALSE(HasOneMicroBatch(job));
+  job.mutable_resources()->set_workers(2);
+  EXPECT_TRUE(HasOneMicroBatch(job));
+  job.mutable_resources()->set_min_workers(1);
+  EXPECT_FALSE(HasOneMicroBatch(job)) << "one worker would have both";
+}
+
 }  // namespace
 }  // namespace hearth::spec
