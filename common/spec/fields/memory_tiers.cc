@@ -10,7 +10,8 @@
 namespace hearth::spec {
 namespace {
 
-// What rules/optimizer.cc asks for with each. Gradients that are coded or used up cannot be added to.
+// What rules/optimizer.cc asks for with each. Gradients that are coded or used up cannot be added
+// to.
 constexpr std::string_view kCodes = "one_micro_batch and optimizer.fused != true";
 constexpr std::string_view kFuses =
     "one_micro_batch and gradients.store != fp8 and train.spike_grad_sigma = 0 and "

@@ -26,7 +26,8 @@ struct MemoryTierRow {
 // From the safest to the one that takes the least. Rows live for ever.
 absl::Span<const MemoryTierRow> MemoryTierRows();
 
-// The settings of the job's tier whose conditions hold, in fields that it does not give. Called before FillRowDefaults.
+// The settings of the job's tier whose conditions hold, in fields that it does not give. Called
+// before FillRowDefaults.
 void FillMemoryTier(v1::JobSpec& job_spec);
 
 // The job with the tier's settings in place of its own; those whose condition does not hold are as

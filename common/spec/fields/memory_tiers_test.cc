@@ -115,7 +115,7 @@ TEST(MemoryTiersTest, SeveralMicroBatches_GetTheTierWithoutWhatNeedsOne) {
   }
 }
 
-// Of two settings that do not go together the one that the job gives stays.
+// The job's own setting stays, and what does not go with it is left out.
 TEST(MemoryTiersTest, WhatDoesNotGoWithTheJobsOwn_IsLeftOut) {
   const absl::Span<const MemoryTierRow> rows = MemoryTierRows();
   v1::JobSpec fused = JobOf(1);

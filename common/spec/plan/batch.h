@@ -55,9 +55,9 @@ std::vector<int64_t> MicroBatchCandidates(int64_t global_batch_tokens,
 // nothing adds up several.
 bool NeedsOneMicroBatch(const v1::JobSpec& job);
 
-// Whether a step of the job has one micro-batch of each worker, however many of them run. Also where
-// the global batch is not given: it is that then. A job that leaves the size of its micro-batch open
-// beside a global batch may get several.
+// Whether a step of the job has one micro-batch of each worker, however many of them run. Where no
+// global batch is given it follows from the micro-batch, so it has. A job that gives one and leaves
+// the size of its micro-batch open may get several.
 bool HasOneMicroBatch(const v1::JobSpec& job);
 
 // The size with which each of `world_size` ranks has one micro-batch in a step; empty where there
