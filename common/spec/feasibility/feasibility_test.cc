@@ -30,6 +30,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(MemoryPartsTest, AddUpToTheArenaExactly_ForEveryPresetRecipeAndLevel) {
   int plans_made = 0;
@@ -271,9 +272,8 @@ TEST(FeasibilityTest, AMuonJobThatIsTooLarge_GetsNothingThatTheRulesRefuse) {
   }
 }
 
-// What a change saves is what the plan of the changed job takes less.
-TEST(FeasibilityTest, Savings_AreWhatTheChangedPlanSays) {
-  const v1::JobSpec job = PlannedJob("hearth-774m", "bf16", 8, 1024);
+// What a change saves is what the plan of the changed job takes less. Returns the changes.
+std::vector<std::string> CheckSavings(const v1::JobSpec& job) {
   const Feasibility before = Assess(job, "H200");
   std::vector<std::string> names;
   for (const Saving& saving : before.savings) {
@@ -288,11 +288,48 @@ TEST(FeasibilityTest, Savings_AreWhatTheChangedPlanSays) {
     EXPECT_EQ(before.total_bytes - after.total_bytes, saving.saved_bytes) << saving.change;
     EXPECT_NEAR(after.time.seconds / before.time.seconds, saving.time_ratio, 1e-9);
   }
+  return names;
+}
+
+TEST(FeasibilityTest, Savings_AreWhatTheChangedPlanSays) {
+  const std::vector<std::string> names = CheckSavings(PlannedJob("hearth-774m", "bf16", 8, 1024));
   for (const char* name :
-       {"gradients.dtype: bf16", "optimizer.state: bf16", "optimizer.state: int8",
+       {"gradients.dtype: bf16", "weights.store: int8", "weights.store: q4_0",
+        "weights.store: nvfp4", "optimizer.state: bf16", "optimizer.state: int8",
         "optimizer.state: int4", "optimizer.master: none", "optimizer.name: muon",
         "offload.optimizer: true", "offload.masters: true", "offload.activations: true"}) {
     EXPECT_THAT(names, Contains(name));
+  }
+}
+
+// Only then may gradients wait in FP8 or updates be made in backward.
+TEST(FeasibilityTest, Savings_OfOneMicroBatchAStep) {
+  const char* const of_one[] = {"gradients.store: fp8", "optimizer.fused: true"};
+  v1::JobSpec job = PlannedJob("hearth-774m", "bf16", 8, 1024);
+  const std::vector<std::string> several = CheckSavings(job);
+  job.mutable_batch()->set_global_batch_tokens(int64_t{8} * 1024);
+  const std::vector<std::string> one = CheckSavings(job);
+  for (const char* const name : of_one) {
+    EXPECT_THAT(several, Not(Contains(name)));
+    EXPECT_THAT(one, Contains(name));
+  }
+  EXPECT_THAT(one, Not(Contains("weights.store: iq3_xxs")));
+  FeasibilityQuery query;
+  query.gpus = 2;
+  job.mutable_parallel()->set_shard("off");
+  job.mutable_batch()->set_global_batch_tokens(int64_t{16} * 1024);
+  std::vector<std::string> two;
+  for (const Saving& saving : Assess(job, "H200", query).savings) {
+    two.push_back(saving.change);
+  }
+  EXPECT_THAT(two, Contains("weights.store: q4_0"));
+  EXPECT_THAT(two, Contains("optimizer.fused: true"));
+}
+
+// The rules refuse what changes nothing.
+TEST(FeasibilityTest, Savings_OfFp32_HaveNoWeightsInBlocks) {
+  for (const Saving& saving : Assess(PlannedJob("hearth-112m", "fp32"), "H200").savings) {
+    EXPECT_FALSE(saving.change.starts_with("weights.store")) << saving.change;
   }
 }
 
@@ -457,6 +494,33 @@ TEST(OptimizerTimeTest, IsNearWhatAnH100Takes) {
     EXPECT_GT(f.tok_s, 0);
     EXPECT_GT(f.time.watts, 600);
   }
+}
+
+// Gradients that wait in FP8 are read and coded, and decoded again: a code and its part of a scale
+// each way. Each block is updated by itself.
+TEST(OptimizerTimeTest, CodedGradients_MoveThemselvesAndTheirCodesOnceMore) {
+  v1::JobSpec job = PlannedJob("hearth-112m", "bf16", 8, 1024);
+  job.mutable_batch()->set_global_batch_tokens(int64_t{8} * 1024);
+  double elements = 0;
+  const auto work = [&](const char* store, bool fused) {
+    job.mutable_gradients()->set_store(store);
+    job.mutable_optimizer()->set_fused(fused);
+    const auto inputs = MakePlanInputs(job, 8, 1, /*training=*/true);
+    EXPECT_TRUE(inputs.ok()) << inputs.status();
+    elements = 0;
+    for (const Parameter& parameter : (*inputs)->table) {
+      elements += static_cast<double>(parameter.elements());
+    }
+    return WorkOf((*inputs)->options, MatrixFormat::kBf16);
+  };
+  const StepWork plain = work("dtype", false);
+  const StepWork coded = work("fp8", false);
+  const StepWork fused = work("dtype", true);
+  EXPECT_NEAR((coded.update_bytes - plain.update_bytes) / elements, 2 * 4 + 2 * (1 + 1.0 / 128),
+              1e-6);
+  EXPECT_EQ(fused.update_bytes, plain.update_bytes);
+  EXPECT_GT(fused.update_launches, plain.update_launches);
+  EXPECT_GT(coded.update_launches, fused.update_launches);
 }
 
 // The matrices of a model through Newton-Schulz: all operations, and the time of the square ones,

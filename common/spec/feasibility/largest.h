@@ -33,9 +33,8 @@ struct FormatFamily {
   std::vector<FamilyModel> models;
   std::string tier = {};  // "memory_tier: 1"; empty: the format alone
 };
-// One for each of AllowedChoices, and for each tier (MemoryTierRows) that the job's recipe allows, with
-// what it sets in a job of the smallest micro-batch.
-// Errors of FamilyOf.
+// One for each of AllowedChoices, and for each tier (MemoryTierRows) that the job's recipe allows,
+// with what it sets in a job of the smallest micro-batch. Errors of FamilyOf.
 absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec,
                                                      int gpus,
                                                      int64_t most_bytes);

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/weights/weight_store.h"
@@ -31,6 +33,26 @@ std::vector<std::string> LevelsFrom(const std::string& recompute) {
     levels.push_back(Str(RecomputeName(static_cast<Recompute>(i))));
   }
   return levels;
+}
+
+// Fields beside the StateChoice that save memory, each tried with every value that is named.
+constexpr const char* kSettings[] = {"weights.store", "gradients.store", "optimizer.fused"};
+
+std::vector<FieldSetting> SettingsOf(const v1::JobSpec& job) {
+  std::vector<FieldSetting> settings;
+  for (const char* const path : kSettings) {
+    const google::protobuf::FieldDescriptor& field = *FindPlace(job, path).field;
+    std::vector<std::string_view> values = NamesOf(RowOf(field));
+    if (field.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL) {
+      values = {"true"};
+    }
+    for (const std::string_view value : values) {
+      if (ValueText(job, path) != std::string(value)) {
+        settings.push_back({path, std::string(value)});
+      }
+    }
+  }
+  return settings;
 }
 
 class Chooser {
@@ -334,6 +356,10 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
           LossOf(field.path, Str(value), changed.kept.optimizer),
           [&](Variation& v) { v = changed; });
     }
+  }
+  for (const FieldSetting& setting : SettingsOf(plans.spec())) {
+    add(absl::StrCat(setting.path, ": ", setting.value), "",
+        [&](Variation& v) { v = plans.With(v, setting); });
   }
   const Recipe& narrow = TensorScaledRecipe();
   if (RecipeOn(gpu, narrow).execution == Execution::kNative && as_is.recipe == PlainRecipe().name) {

@@ -406,6 +406,16 @@ Message* MutablePlace(v1::JobSpec& job_spec, const std::string& path) {
   return message;
 }
 
+void SetPlace(v1::JobSpec& job_spec, const std::string& path, std::string_view value) {
+  Message& message = *MutablePlace(job_spec, path);
+  const FieldDescriptor* const field = FindPlace(job_spec, path).field;
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+    message.GetReflection()->SetBool(&message, field, value == "true");
+  } else {
+    message.GetReflection()->SetString(&message, field, std::string(value));
+  }
+}
+
 std::optional<std::string> ValueText(const v1::JobSpec& job_spec, std::string_view path) {
   return TextOf(Find({job_spec}, std::string(path)));
 }

@@ -47,6 +47,9 @@ Place FindPlace(const v1::JobSpec& job_spec, std::string_view path);
 // leads somewhere.
 google::protobuf::Message* MutablePlace(v1::JobSpec& job_spec, const std::string& path);
 
+// Sets the field of the path, a text or a boolean, as the job file writes it.
+void SetPlace(v1::JobSpec& job_spec, const std::string& path, std::string_view value);
+
 // The value of a path as text, or of its row's default if it is not set; nullopt: neither. A path
 // that names no field ends the program.
 std::optional<std::string> ValueText(const v1::JobSpec& job_spec, std::string_view path);

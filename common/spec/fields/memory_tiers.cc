@@ -41,18 +41,6 @@ const MemoryTierRow kRows[] = {
     {3, "extreme", "updates in backward, whole blocks computed again", kExtreme},
 };
 
-// Sets the field of the path.
-void Set(const TierSetting& setting, v1::JobSpec& job_spec) {
-  const std::string path(setting.path);
-  google::protobuf::Message& message = *MutablePlace(job_spec, path);
-  const google::protobuf::FieldDescriptor* const field = FindPlace(job_spec, path).field;
-  if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL) {
-    message.GetReflection()->SetBool(&message, field, setting.value == "true");
-  } else {
-    message.GetReflection()->SetString(&message, field, std::string(setting.value));
-  }
-}
-
 bool Holds(const TierSetting& setting, const v1::JobSpec& job_spec) {
   return setting.when.empty() || Evaluate(setting.when, job_spec) == Truth::kYes;
 }
@@ -74,7 +62,7 @@ void FillMemoryTier(v1::JobSpec& job_spec) {
     const bool given = place.message != nullptr &&
                        place.message->GetReflection()->HasField(*place.message, place.field);
     if (!given && Holds(setting, job_spec)) {
-      Set(setting, job_spec);
+      SetPlace(job_spec, std::string(setting.path), setting.value);
     }
   }
 }
@@ -96,7 +84,7 @@ v1::JobSpec WithMemoryTier(v1::JobSpec job_spec, const MemoryTierRow& row) {
   }
   for (const TierSetting& setting : row.settings) {
     if (Holds(setting, job_spec)) {
-      Set(setting, job_spec);
+      SetPlace(job_spec, std::string(setting.path), setting.value);
     }
   }
   // Options of the optimizer that the job does not have yet.

@@ -9,6 +9,7 @@
 #include "common/spec/feasibility/feasibility.h"
 #include "common/spec/feasibility/memory/state_choice.h"
 #include "common/spec/feasibility/speed/calibration.h"
+#include "common/spec/fields/conditions.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/resolve/resolve.h"
@@ -42,6 +43,8 @@ inline v1::JobSpec Changed(v1::JobSpec job, const std::vector<Change>& changes) 
       choice.*field->value = change.value;
     } else if (offload != OffloadRows().end()) {
       (job.mutable_offload()->*offload->set)(change.value == "true");
+    } else if (FindPlace(job, change.field).field != nullptr) {
+      SetPlace(job, change.field, change.value);
     } else {
       ADD_FAILURE() << change.field;
     }

@@ -196,8 +196,8 @@ TEST_P(ByBucketTest, FusedDividedSteps_GiveTheBitsOfUpdatesBehindBackward) {
   }
 }
 
-// Each layer is decoded into the one slot of all; an update in backward leaves that alone, and tells
-// the magnitudes that the next step's scales are made of.
+// Each layer is decoded into the one slot of all. An update in backward leaves that alone, and
+// tells the magnitudes that the next step's scales are made of.
 TEST_P(ByBucketTest, FusedSteps_OfWeightsInBlocks_GiveTheBitsOfUpdatesBehindBackward) {
   for (const char* const recipe : {"bf16", "fp8"}) {
     v1::JobSpec spec = Stored(Job(), "int8");

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
+#include "worker/trainer/checkpoint/meta.h"
 
 namespace hearth::trainer {
 namespace {

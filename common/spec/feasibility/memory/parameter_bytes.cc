@@ -6,21 +6,27 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/formats/reduce_formats.h"
 #include "common/spec/feasibility/memory/state_choice.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/resolve/resolve.h"
+#include "common/spec/weights/weight_store.h"
 
 namespace hearth::spec {
 namespace {
 
 constexpr double kQ4 = 18.0 / 32;        // Q4_0: 18 bytes for 32 weights
 constexpr double kIq3 = 98.0 / 256;      // IQ3_XXS: 98 bytes for 256 weights
+constexpr double kQ8 = 34.0 / 32;        // Q8_0: 34 bytes for 32 weights
 constexpr double kFp8Scale = 4.0 / 128;  // a scale in FP32 for 1 x 128 gradients
+constexpr double kStoreScale = 1.0 / formats::kReduceBlock;  // of gradients.store: fp8
 
-// Names of formats are those of DTypeName and of optimizer.state, so that a row is marked as built
-// when the tables have what it needs.
+// Names of formats are those of DTypeName, weights.store, gradients.store and optimizer.state, so
+// that a row is marked as built when the tables have what it needs.
 struct AskedFormat {
   const char* name;
   const char* weights;
@@ -46,6 +52,10 @@ constexpr AskedFormat kAsked[] = {
      "int4"},
     {"IQ3_XXS weights, FP8 gradients, Muon in 4 bits", "iq3_xxs", kIq3, "e4m3", 1, kFp8Scale,
      "muon", "int4"},
+    {"INT8 weights, BF16 gradients, Adam in 8 bits", "int8", kQ8, "bf16", 2, 0, "adamw", "int8"},
+    {"Q4_0 weights, BF16 gradients, Muon in 8 bits", "q4_0", kQ4, "bf16", 2, 0, "muon", "int8"},
+    {"Q4_0 weights, FP8 gradients, Muon in 8 bits", "q4_0", kQ4, "fp8", 1, kStoreScale, "muon",
+     "int8"},
 };
 constexpr size_t kTiers[] = {0, 5, 8};  // of kAsked
 
@@ -93,12 +103,31 @@ ParameterBytes TrainedFormat(const v1::JobSpec& job, const StateChoice& choice) 
   return row;
 }
 
+std::vector<std::string_view> NamesAt(std::string_view path) {
+  return NamesOf(RowOf(*FindPlace(v1::JobSpec(), path).field));
+}
+
 bool IsBuilt(const AskedFormat& asked) {
-  const StateChoice choice = {asked.optimizer, asked.state, "none", asked.gradients};
+  const std::vector<std::string_view> stores = NamesAt("gradients.store");
+  const bool coded = std::find(stores.begin(), stores.end(), asked.gradients) != stores.end();
+  const StateChoice choice = {asked.optimizer, asked.state, "none", coded ? "" : asked.gradients};
+  const WeightStoreRow* const store = FindWeightStore(asked.weights);
   const absl::Span<const Recipe> recipes = Recipes();
   return std::any_of(recipes.begin(), recipes.end(), [&](const Recipe& recipe) {
-    return DTypeName(recipe.parameters.storage) == asked.weights &&
-           CheckChoice(JobIn(recipe.name), choice).ok();
+    const bool keeps = store != nullptr ? recipe.parameters.storage != DType::kF32
+                                        : DTypeName(recipe.parameters.storage) == asked.weights;
+    if (!keeps) {
+      return false;
+    }
+    const v1::JobSpec job = JobIn(recipe.name);
+    v1::JobSpec changed = WithChoice(job, choice);
+    if (coded) {
+      changed.mutable_gradients()->set_store(asked.gradients);
+    }
+    if (store != nullptr) {
+      changed.mutable_weights()->set_store(asked.weights);
+    }
+    return CheckChanged(job, changed).ok();
   });
 }
 

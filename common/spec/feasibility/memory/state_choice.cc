@@ -99,7 +99,10 @@ v1::JobSpec WithChoice(v1::JobSpec job, const StateChoice& choice) {
 }
 
 absl::Status CheckChoice(const v1::JobSpec& job, const StateChoice& choice) {
-  v1::JobSpec changed = WithChoice(job, choice);
+  return CheckChanged(job, WithChoice(job, choice));
+}
+
+absl::Status CheckChanged(const v1::JobSpec& job, v1::JobSpec changed) {
   std::vector<FieldViolation> before;
   std::vector<FieldViolation> after;
   v1::JobSpec as_is = job;

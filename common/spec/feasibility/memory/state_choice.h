@@ -36,6 +36,8 @@ v1::JobSpec WithChoice(v1::JobSpec job, const StateChoice& choice);
 // kInvalidArgument: the job file's rules refuse the job with this choice. Without a GPU: what a
 // model's sizes forbid shows in its plan.
 absl::Status CheckChoice(const v1::JobSpec& job, const StateChoice& choice);
+// The same for a job that differs from `job` in other fields.
+absl::Status CheckChanged(const v1::JobSpec& job, v1::JobSpec changed);
 // All combinations that the rules allow `job`, in the order of the fields and their values;
 // gradients are those of `job` unless their formats are asked for too.
 std::vector<StateChoice> AllowedChoices(const v1::JobSpec& job, bool gradients);

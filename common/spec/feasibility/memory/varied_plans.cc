@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/spec/fields/conditions.h"
+#include "common/spec/fields/rows.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/recipe/recipe.h"
 
@@ -12,7 +14,11 @@ namespace hearth::spec {
 
 VariedPlans::VariedPlans(v1::JobSpec job_spec, int gpus) : spec_(std::move(job_spec)), gpus_(gpus) {
   spec_.mutable_resources()->set_device("cuda");
-  spec_.mutable_resources()->set_workers(gpus);
+  v1::ResourceSpec& resources = *spec_.mutable_resources();
+  if (resources.min_workers() == resources.workers()) {  // its default, which follows
+    resources.set_min_workers(gpus);
+  }
+  resources.set_workers(gpus);
   const int64_t sequence = spec_.data().sequence_length();
   const int64_t own = spec_.batch().micro_batch_size();
   const int64_t limit = own > 0 ? own : std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence);
@@ -64,23 +70,57 @@ absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {
   if (it != plans_.end()) {
     return &it->second;
   }
-  HEARTH_RETURN_IF_ERROR(Allowed(variation.kept));
+  HEARTH_RETURN_IF_ERROR(Allowed(variation));
   VariedPlan made;
-  made.spec = WithChoice(spec_, variation.kept);
+  made.spec = SpecWith({variation.kept, variation.settings, variation.micro_batch});
   made.spec.mutable_precision()->set_recipe(variation.recipe);
   made.spec.set_recompute(variation.recompute);
   SetOffload(variation.offload, made.spec);
-  made.spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(variation.micro_batch));
   HEARTH_ASSIGN_OR_RETURN(made.job, MakePlanInputs(made.spec, variation.micro_batch, /*threads=*/1,
                                                    /*training=*/true, gpus_, variation.shard));
   HEARTH_ASSIGN_OR_RETURN(made.plan, PlanTraining(made.job->options));
   return &plans_.emplace(variation, std::move(made)).first->second;
 }
 
-const absl::Status& VariedPlans::Allowed(const StateChoice& choice) {
-  const auto [it, first] = allowed_.try_emplace(choice);
-  if (first && choice != ChoiceOf(spec_)) {
-    it->second = CheckChoice(spec_, choice);
+Variation VariedPlans::With(Variation variation, const FieldSetting& setting) const {
+  variation.settings.push_back(setting);
+  const std::vector<ShardLevel> levels =
+      AllowedShardLevels(SpecWith({variation.kept, variation.settings}), gpus_);
+  if (std::find(levels.begin(), levels.end(), variation.shard) == levels.end()) {
+    variation.shard = levels.front();
+  }
+  return variation;
+}
+
+v1::JobSpec VariedPlans::SpecWith(const Formats& formats) const {
+  v1::JobSpec spec = WithChoice(spec_, formats.kept);
+  for (const FieldSetting& setting : formats.settings) {
+    SetPlace(spec, setting.path, setting.value);
+  }
+  if (formats.micro_batch > 0) {
+    spec.mutable_batch()->set_micro_batch_size(static_cast<int32_t>(formats.micro_batch));
+  }
+  return spec;
+}
+
+absl::Status VariedPlans::Check(const Formats& formats) const {
+  const v1::JobSpec changed = SpecWith(formats);
+  for (const FieldSetting& setting : formats.settings) {
+    const std::string& when = RowOf(*FindPlace(changed, setting.path).field).applies_when();
+    if (!when.empty() && Evaluate(when, changed) == Truth::kNo) {
+      return absl::InvalidArgumentError(setting.path + ": " + WhyNot(when, changed));
+    }
+  }
+  return CheckChanged(SpecWith({ChoiceOf(spec_), {}, formats.micro_batch}), changed);
+}
+
+const absl::Status& VariedPlans::Allowed(const Variation& variation) {
+  // What the rules say of settings depends on the micro-batches of a step, of a choice it does not.
+  const Formats formats = {variation.kept, variation.settings,
+                           variation.settings.empty() ? 0 : variation.micro_batch};
+  const auto [it, first] = allowed_.try_emplace(formats);
+  if (first && (formats.kept != ChoiceOf(spec_) || !formats.settings.empty())) {
+    it->second = Check(formats);
   }
   return it->second;
 }

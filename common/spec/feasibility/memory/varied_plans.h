@@ -14,6 +14,14 @@
 
 namespace hearth::spec {
 
+// A field that is not part of the StateChoice, as the job file writes it.
+struct FieldSetting {
+  std::string path;   // "weights.store"
+  std::string value;  // "q4_0"
+
+  auto operator<=>(const FieldSetting&) const = default;  // NOLINT(modernize-use-nullptr)
+};
+
 // What a plan may change of a job.
 struct Variation {
   std::string recipe;
@@ -22,6 +30,7 @@ struct Variation {
   int64_t micro_batch = 1;
   ShardLevel shard = ShardLevel::kOff;
   HostClasses offload = {};
+  std::vector<FieldSetting> settings = {};  // beside the job's own
 
   auto operator<=>(const Variation&) const = default;  // NOLINT(modernize-use-nullptr)
 };
@@ -53,7 +62,10 @@ class VariedPlans {
 
   // The job as it is. `micro_batch` 0 where the job leaves it open.
   Variation AsIs() const;
-  // Lives as long as this. Errors of CheckChoice, MakePlanInputs and PlanTraining.
+  // The variation with a setting, and with a level of parallel.shard that goes with it.
+  Variation With(Variation variation, const FieldSetting& setting) const;
+  // Lives as long as this. kInvalidArgument: the rules refuse a choice or a setting, or it changes
+  // nothing in this job. Errors of MakePlanInputs and PlanTraining.
   absl::StatusOr<const VariedPlan*> Get(const Variation& variation);
   // Micro-batches that the job's global batch allows on these GPUs, the largest first; at most the
   // job's own, if it has one.
@@ -72,14 +84,25 @@ class VariedPlans {
   int gpus() const { return gpus_; }
 
  private:
-  const absl::Status& Allowed(const StateChoice& choice);
+  // A choice, with settings, and then also a micro-batch.
+  struct Formats {
+    StateChoice kept;
+    std::vector<FieldSetting> settings;
+    int64_t micro_batch = 0;  // 0: the job's
+
+    auto operator<=>(const Formats&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+
+  v1::JobSpec SpecWith(const Formats& formats) const;
+  absl::Status Check(const Formats& formats) const;
+  const absl::Status& Allowed(const Variation& variation);
   absl::StatusOr<int64_t> Arena(Variation variation, int64_t micro_batch);
 
   v1::JobSpec spec_;
   const int gpus_;
   std::vector<int64_t> candidates_;
   std::map<Variation, VariedPlan> plans_;
-  std::map<StateChoice, absl::Status> allowed_;  // what the rules say of each
+  std::map<Formats, absl::Status> allowed_;  // what the rules say of each
 };
 
 }  // namespace hearth::spec

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/formats/reduce_formats.h"
 #include "common/spec/model/linear_name.h"
 #include "common/spec/optimizer/average_state.h"
 #include "common/spec/optimizer/optimizer_table.h"
@@ -14,6 +15,7 @@
 #include "common/spec/plan/blocks/block_plan.h"
 #include "common/spec/plan/blocks/block_table.h"
 #include "common/spec/plan/blocks/head_block.h"
+#include "common/spec/plan/gradient_buckets.h"
 #include "common/spec/plan/op_scratch.h"
 #include "common/spec/plan/weight_units.h"
 
@@ -28,6 +30,12 @@ constexpr struct {
   double outside = 17;
 } kLaunches;
 constexpr double kBf16Bytes = 2;
+// Where updates go bucket by bucket each launches its own: the bucket's gaps, its norm and what is
+// made of that, the update; with codes also their making and their decoding.
+constexpr double kBucketLaunches = 4;
+constexpr double kCodeLaunches = 2;
+// E4M3 and its part of a scale.
+constexpr double kCodedGradientBytes = 1 + 1.0 / formats::kReduceBlock;
 
 double Bytes(DType dtype) {
   return DTypeBits(dtype) / 8.0;
@@ -127,10 +135,15 @@ class WorkBuilder {
     backward_flops_ += tokens * ((again - 1) * row.forward_flops + row.backward_flops);
   }
 
-  // The norm of gradients reads them; the optimizer reads them, reads and writes masters and
-  // states, and writes the weights, which are then quantised along both dimensions.
+  // The norm of gradients reads them; where they wait in codes, coding reads them and decoding
+  // writes them. The optimizer reads them, reads and writes masters and states, and writes the
+  // weights, which are then quantised along both dimensions.
   void AddUpdate() {
     work_.sums_each_micro_batch = o_.divide_gradients;
+    if (o_.by_bucket()) {
+      work_.update_launches += static_cast<double>(PlanBuckets(o_).size()) *
+                               (kBucketLaunches + (o_.coded ? kCodeLaunches : 0));
+    }
     AddGathers();
     const double orthogonal_share = AddOrthogonal();
     for (const Parameter& p : *o_.table) {
@@ -139,6 +152,9 @@ class WorkBuilder {
       double bytes = 2 * Bytes(p.gradient) + MasterBytes(p);
       if (p.has_master()) {
         bytes += Bytes(p.storage);
+      }
+      if (o_.coded) {
+        bytes += 2 * (Bytes(p.gradient) + kCodedGradientBytes);
       }
       double coded_states = 0;
       int bits = 0;
@@ -231,6 +247,8 @@ class WorkBuilder {
       }
       const double again = o_.precision.Quantises(p) ? QuantiseBytes(p) : 0;
       const double times = p.layer + 1 == o_.shape.layers ? 1 : 2;
+      work_.launches += times;
+      work_.update_launches += 2;  // decoded and encoded
       decode.bytes +=
           times * static_cast<double>(p.elements()) * (StoredBytes(p) + Bytes(p.storage) + again);
     }
