@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/table_rows.h"
 #include "common/formats/reduce_formats.h"
 #include "common/spec/feasibility/accuracy.h"
 #include "common/spec/feasibility/feasibility_text.h"
@@ -650,6 +651,32 @@ TEST(LargestTest, NarrowerFormats_TrainLargerModels) {
   ASSERT_NE(model, nullptr);
   EXPECT_GT(static_cast<double>(model->parameters), largest("muon+int8+no-masters"));
   EXPECT_EQ(families->back().tier, "memory_tier: 3");
+}
+
+// Gradients take less of every tier if a step has one micro-batch.
+TEST(LargestTest, Tiers_OfOneMicroBatchAStep_TakeLess) {
+  v1::JobSpec job = PlannedJob("hearth-112m", "bf16", 1, 1024);
+  const int64_t bytes = int64_t{8} << 30;
+  const auto several = FamiliesOf(job, 1, 2 * bytes);
+  job.mutable_batch()->set_global_batch_tokens(1024);
+  const auto one = FamiliesOf(job, 1, bytes);
+  ASSERT_TRUE(several.ok() && one.ok());
+  int tiers = 0;
+  for (const FormatFamily& family : *one) {
+    if (family.tier.empty()) {
+      continue;
+    }
+    ++tiers;
+    const FormatFamily* const same = FindRow(*several, &FormatFamily::tier, family.tier);
+    ASSERT_NE(same, nullptr) << family.tier;
+    const FamilyModel* const largest = LargestOf(family.models, bytes);
+    ASSERT_NE(largest, nullptr) << family.tier;
+    const FamilyModel* const model =
+        FindRow(same->models, &FamilyModel::parameters, largest->parameters);
+    ASSERT_NE(model, nullptr) << family.tier;
+    EXPECT_LT(largest->total_bytes, model->total_bytes) << family.tier;
+  }
+  EXPECT_EQ(tiers, 3);
 }
 
 TEST(FeasibilityLineTest, SaysMemoryTimeCostAndConfidence) {

@@ -31,8 +31,8 @@ void CheckWeights(const v1::JobSpec& job, Checker& check) {
     if ((job.offload().*away.get)()) {
       check.Add(Text("offload.", away.name),
                 Text("does not go with weights.store ", row->name,
-                     " in this version: an update "
-                     "decodes weights in pieces of its own; take a narrower optimizer.state"));
+                     " in this version; a narrower optimizer.state or recompute: block saves "
+                     "memory too"));
     }
   }
 }

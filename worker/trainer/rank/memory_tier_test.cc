@@ -50,6 +50,7 @@ class MemoryTierTest : public testing::TestWithParam<TierCase> {
     job.mutable_model()->set_hidden(64);
     job.mutable_model()->set_head_dim(16);
     job.mutable_model()->set_ffn_hidden(96);
+    job.mutable_model()->set_vocab(131);
     job.mutable_batch()->set_micro_batch_size(4);
     job.mutable_batch()->set_global_batch_tokens(int64_t{4} * job.data().sequence_length() *
                                                  GetParam().micro_batches);
