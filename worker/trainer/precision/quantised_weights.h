@@ -1,5 +1,6 @@
-// When a run's weights are quantised, measured and counted: those in place at once, after the update;
-// those that come in units (divided, or in blocks) unit by unit, as they arrive (WeightSource).
+// When a run's weights are quantised, measured and counted: weights in place all at once, after the
+// update; weights that come in units (divided, or in blocks) unit by unit, as they arrive
+// (WeightSource).
 #pragma once
 
 #include <cstddef>
