@@ -55,13 +55,13 @@ void CheckFused(const v1::JobSpec& job, Checker& check) {
                      "each layer is updated as soon as its gradient is complete", check);
   if (job.train().spike_grad_sigma() > 0) {
     check.Add("train.spike_grad_sigma",
-              "the norm of a step's gradient is known when its layers are updated already "
-              "(optimizer.fused), so such a step cannot be refused; must be 0");
+              "optimizer.fused updates the layers before the norm of the step's gradient is known, "
+              "so such a step cannot be refused; must be 0");
   }
   if (job.precision().stats_every() > 0) {
     check.Add("precision.stats_every",
-              "weights are counted with the gradients of their step, when they are updated already "
-              "(optimizer.fused); must be 0");
+              "weights are counted together with their gradients, and optimizer.fused has updated "
+              "them by then; must be 0");
   }
 }
 

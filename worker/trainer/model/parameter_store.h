@@ -90,14 +90,14 @@ class ParameterStore {
   const kernels::TensorView& decoded() const { return decoded_; }
   // Whether any parameter has no master but its narrow weight.
   bool some_weights_are_masters() const;
-  // Parameters of one group have their whole gradients in memory together: all are in group 0, or
-  // where buckets are made in slots in that of their bucket's number.
+  // Parameters of one group have their whole gradients in memory together. With slots a group is a
+  // bucket, by its number; otherwise all parameters are in group 0.
   int WholeGroup(int i) const { return groups_of_[static_cast<size_t>(i)]; }
   // What this rank updates, in the order of the table; of one shard every tensor whole.
   const std::vector<StorePiece>& pieces() const { return pieces_; }
 
-  // All gradients, a tensor for each of spec::GradientGroups, alignment gaps (zeros) included; none
-  // without training, nor where they are made in slots.
+  // All gradients, a tensor for each of spec::GradientGroups, alignment gaps (zeros) included.
+  // Empty without training and with slots.
   const std::vector<kernels::TensorView>& flat_gradients() const { return flat_gradients_; }
   const std::vector<spec::GradientGroup>& gradient_groups() const { return groups_; }
   // A rank keeps the sums of its part of them.
