@@ -46,7 +46,8 @@ class QuantisedWeights {
                                const Pass& pass,
                                int unit,
                                bool forward) const = 0;
-  // Before the passes of a step that counts, and behind them; `quantised`: the weights are.
+  // Called before and after the passes of a step that counts (precision.stats_every).
+  // `quantised`: whether the step's weights are quantised.
   virtual absl::Status BeginCounts(const kernels::Exec& exec) const = 0;
   virtual absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const = 0;
 
