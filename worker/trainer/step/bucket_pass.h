@@ -41,6 +41,7 @@ class BucketPass : public PassHook {
   absl::Status AddSquares(const kernels::Exec& exec, size_t b);
   Engine& engine() const { return engine_; }
   GradientExchange* exchange() const { return exchange_; }
+  const spec::StepTimeline& time() const { return time_; }
   // For Optimizer::Step.
   UpdateArgs Update() const;
 

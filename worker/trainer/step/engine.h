@@ -142,6 +142,8 @@ class Engine {
   // If updates go by bucket, each gradient bucket has an optimizer of its own, by its number, which
   // updates the bucket's parameters. Otherwise there is one for all.
   Optimizer& optimizer(size_t bucket = 0) { return *optimizers_[bucket]; }
+  // Updates go bucket by bucket, each in its slot: fused() or coded().
+  bool by_bucket() const { return job_plan_->options.by_bucket(); }
   // Each bucket is applied while backward goes on (optimizer.fused).
   bool fused() const { return job_plan_->options.fused; }
   // Gradients wait for the update in E4M3 (gradients.store).

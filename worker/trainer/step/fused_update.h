@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "worker/trainer/step/bucket_pass.h"
@@ -20,6 +21,7 @@ class FusedUpdate : public BucketPass {
   using BucketPass::BucketPass;
 
   absl::Status Begin(const kernels::Exec& exec) override;
+  absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) override;
 
  protected:
   absl::Status Take(const kernels::Exec& exec, size_t b) override;
