@@ -10,12 +10,12 @@
 //           the 2^-10 beside the tensor. Values above 6 * 448 * 2^-10 = 2.625 saturate
 //
 // Scales stay. A value that is rounded stochastically on a grid of step d gains the variance
-// f (1 - f) d^2, f being the part cut off. On the grid that it lies on f is as small as the update.
-// On another one it is anything: scales made again at every step would add about d^2 / 6 each
-// time, which is as much as the weights after some 70 steps of q4_0. So a group keeps its scale as
-// long as its values fit and use half of the codes. A new scale leaves room for the largest value
-// to grow: an eighth (q8_0), a seventh (q4_0), or what E4M3 rounds up (nvfp4). Values that have not
-// changed keep their codes, bit for bit.
+// f (1 - f) d^2, where f is the part cut off. On its own grid f is as small as the update. On
+// another grid f can be anything, so scales that are made again at every step would add about
+// d^2 / 6 each time. After some 70 steps of q4_0 that noise is as large as the weights. So a group
+// keeps its scale as long as its values fit and use half of the codes. A new scale leaves room for
+// the largest value to grow: an eighth (q8_0), a seventh (q4_0), or what E4M3 rounds up (nvfp4).
+// Values that have not changed keep their codes, bit for bit.
 //
 // A group with a value that is not finite, or that no scale reaches, decodes to NaN. Memory of zero
 // bytes decodes to zeros.

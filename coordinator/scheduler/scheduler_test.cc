@@ -11,7 +11,6 @@ namespace hearth::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -480,7 +479,7 @@ TEST(Plan, Resume_RunsOnlyWhereItsCheckpointIsSeen) {
   c.view.jobs[0].checkpoint_step = 40;
   const Decisions d = c.Plan();
   EXPECT_EQ(d.waits.at(0).reason_code, "checkpoint_root");
-  EXPECT_THAT(d.waits.at(0).reason, HasSubstr("step 40"));
+  EXPECT_THAT(d.waits.at(0).reason, testing::HasSubstr("step 40"));
   c.worker(0).set_root_uuid("elsewhere");
   EXPECT_THAT(Started(c.Plan()), ElementsAre("x"));
 }

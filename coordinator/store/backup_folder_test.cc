@@ -18,7 +18,6 @@ namespace hearth::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -48,7 +47,7 @@ TEST_F(BackupFolderTest, NewestOnesStay_AlsoWhenTheClockWentBack) {
   ASSERT_TRUE(Make(kStoreTime + absl::Hours(24)).ok());
   const auto third = Make(kStoreTime - absl::Hours(24));
   ASSERT_TRUE(third.ok()) << third.status();
-  EXPECT_THAT(third->path, EndsWith("data-backups/backup-3-2026-11-17T11-06-40Z"));
+  EXPECT_THAT(third->path, testing::EndsWith("data-backups/backup-3-2026-11-17T11-06-40Z"));
   EXPECT_THAT(third->removed, ElementsAre(HasSubstr("/backup-1-")));
   EXPECT_EQ(third->kept, 2);
   EXPECT_THAT(Names(), ElementsAre(HasSubstr("backup-2-"), HasSubstr("backup-3-")));

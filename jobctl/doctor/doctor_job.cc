@@ -10,6 +10,7 @@
 #include "common/base/units.h"
 #include "common/spec/feasibility/step_parts.h"
 #include "common/spec/objective/objective_table.h"
+#include "common/spec/plan/training_plan.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::jobctl {
@@ -470,7 +471,9 @@ class Diagnosis {
       }
       return;
     }
-    if (!gang_.empty() && !spec_.recompute().empty() && spec_.recompute() != "none") {
+    spec::Recompute level = spec::Recompute::kNone;
+    if (!gang_.empty() && spec::ParseRecompute(spec_.recompute(), level) &&
+        level != spec::Recompute::kNone) {
       const v1::Worker& worker = *gang_.front();
       const double used = static_cast<double>(worker.device_status().memory_used_bytes()) /
                           std::max(1.0, static_cast<double>(worker.device().memory_bytes()));

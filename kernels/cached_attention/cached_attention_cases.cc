@@ -33,15 +33,13 @@ constexpr Shape kShapes[] = {
 };
 
 CachedAttentionArgs ArgsOf(const Shape& s, const Buffers& b) {
-  CachedAttentionArgs args;
-  args.dims = s.dims;
-  args.qkv = b["qkv"];
-  args.positions = b["positions"];
-  args.keys = b["keys"];
-  args.values = b["values"];
-  args.out = b["out"];
-  args.arrivals = b["arrivals"];
-  return args;
+  return {.dims = s.dims,
+          .qkv = b["qkv"],
+          .positions = b["positions"],
+          .keys = b["keys"],
+          .values = b["values"],
+          .out = b["out"],
+          .arrivals = b["arrivals"]};
 }
 
 OpCase AttendCase(const Shape& s) {
@@ -52,11 +50,7 @@ OpCase AttendCase(const Shape& s) {
   const std::vector<int64_t> cache = {d.batch, d.kv_heads, d.capacity, d.head_dim};
   c.buffers = {
       {"qkv", {d.batch, d.width()}},
-      {"positions",
-       {d.batch},
-       Role::kInput,
-       {Fill::kIndex, static_cast<double>(s.shortest), static_cast<double>(d.capacity)},
-       DType::kI32},
+      Indices("positions", {d.batch}, s.shortest, d.capacity),
       {"keys", cache, Role::kAccumulate},
       {"values", cache, Role::kAccumulate},
       {"out", {d.batch, d.heads * d.head_dim}, Role::kOutput},
@@ -93,22 +87,16 @@ OpCase FillCase(const FillShape& s) {
   const std::vector<int64_t> cache = {d.batch, d.kv_heads, d.capacity, d.head_dim};
   // Lengths below none and above the capacity are clamped.
   c.buffers = {{"qkv", {d.batch * s.sequence, d.width()}},
-               {"lengths",
-                {d.batch},
-                Role::kInput,
-                {Fill::kIndex, -1.0, static_cast<double>(s.sequence + 2)},
-                DType::kI32},
+               Indices("lengths", {d.batch}, -1, s.sequence + 2),
                {"keys", cache, Role::kAccumulate},
                {"values", cache, Role::kAccumulate}};
   c.forward = [s](const Exec& exec, const Buffers& b) {
-    FillCacheArgs args;
-    args.dims = s.dims;
-    args.sequence = s.sequence;
-    args.qkv = b["qkv"];
-    args.lengths = b["lengths"];
-    args.keys = b["keys"];
-    args.values = b["values"];
-    return FillCache(exec, args);
+    return FillCache(exec, {.dims = s.dims,
+                            .sequence = s.sequence,
+                            .qkv = b["qkv"],
+                            .lengths = b["lengths"],
+                            .keys = b["keys"],
+                            .values = b["values"]});
   };
   c.slack = 0.0;  // exact
   return c;

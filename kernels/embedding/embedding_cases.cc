@@ -22,34 +22,29 @@ constexpr Shape kShapes[] = {
 };
 
 EmbeddingForwardArgs ForwardArgs(const Buffers& b) {
-  EmbeddingForwardArgs args;
-  args.tokens = b["tokens"];
-  args.positions = b["positions"];
-  args.table = b["table"];
-  args.position_table = b["position_table"];
-  args.out = b["out"];
-  return args;
+  return {.tokens = b["tokens"],
+          .positions = b["positions"],
+          .table = b["table"],
+          .position_table = b["position_table"],
+          .out = b["out"]};
 }
 
 EmbeddingBackwardArgs BackwardArgs(const Buffers& b) {
-  EmbeddingBackwardArgs args;
-  args.d_out = b["d_out"];
-  args.tokens = b["tokens"];
-  args.positions = b["positions"];
-  args.d_table = b["d_table"];
-  args.d_position_table = b["d_position_table"];
-  return args;
+  return {.d_out = b["d_out"],
+          .tokens = b["tokens"],
+          .positions = b["positions"],
+          .d_table = b["d_table"],
+          .d_position_table = b["d_position_table"]};
 }
 
 OpCase MakeCase(const Shape& s) {
   OpCase c = NewCase("embedding", s.name);
   c.cuda_only = s.cuda_only;
-  c.buffers = {
-      {"tokens", {s.N}, Role::kInput, {Fill::kIndex, 0, static_cast<double>(s.V)}, DType::kI32},
-      {"table", {s.V, s.C}},
-      {"out", {s.N, s.C}, Role::kOutput},
-      {"d_out", {s.N, s.C}},
-      WeightGradient("d_table", {s.V, s.C})};
+  c.buffers = {Indices("tokens", {s.N}, 0, s.V),
+               {"table", {s.V, s.C}},
+               {"out", {s.N, s.C}, Role::kOutput},
+               {"d_out", {s.N, s.C}},
+               WeightGradient("d_table", {s.V, s.C})};
   c.outputs = {{"out", "d_out"}};
   c.inputs = {{"table", "d_table"}};
   if (s.P > 0) {

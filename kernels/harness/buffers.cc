@@ -226,6 +226,14 @@ BufferSpec Statistic(std::string name, std::vector<int64_t> shape, Role role) {
   return spec;
 }
 
+BufferSpec Indices(std::string name, std::vector<int64_t> shape, int64_t first, int64_t end) {
+  return {std::move(name),
+          std::move(shape),
+          Role::kInput,
+          {Fill::kIndex, static_cast<double>(first), static_cast<double>(end)},
+          DType::kI32};
+}
+
 BufferSpec WeightGradient(std::string name, std::vector<int64_t> shape, Role role) {
   BufferSpec spec = {std::move(name), std::move(shape), role};
   spec.kind = Kind::kWeightGradient;

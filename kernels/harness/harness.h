@@ -72,6 +72,8 @@ struct BufferSpec {
 
 // Short forms of the rows above.
 BufferSpec Statistic(std::string name, std::vector<int64_t> shape, Role role = Role::kOutput);
+// i32, an input: whole numbers drawn from `first` up to `end`, which is not among them.
+BufferSpec Indices(std::string name, std::vector<int64_t> shape, int64_t first, int64_t end);
 BufferSpec WeightGradient(std::string name,
                           std::vector<int64_t> shape,
                           Role role = Role::kAccumulate);

@@ -68,17 +68,16 @@ LinearCrossEntropyArgs TrainArgs(const Shape& s, const Buffers& b) {
 OpCase MakeCase(const Shape& s) {
   const Fill zero = {Fill::kConstant, 0.0, 0.0};
   OpCase c{.op = "linear_cross_entropy", .name = s.name, .perf = s.perf, .cuda_only = s.cuda_only};
-  c.buffers = {
-      {"hidden", {s.N, s.C}},
-      {"weight", {s.V_padded, s.C}},
-      {"targets", {s.N}, Role::kInput, {Fill::kIndex, 0, static_cast<double>(s.V)}, DType::kI32},
-      {"loss_weight", {s.N}, Role::kInput, {Fill::kWeights, 0, 0}, DType::kU8},
-      Statistic("nll", {s.N}),
-      {"loss_sum", {1}, Role::kAccumulate, zero, DType::kF64},
-      {"weight_sum", {1}, Role::kAccumulate, zero, DType::kF64},
-      {"loss_scale", {1}, Role::kInput, {Fill::kConstant, kLossScale, 0}, DType::kF64},
-      {"d_hidden", {s.N, s.C}, Role::kOutput},
-      WeightGradient("d_weight", {s.V_padded, s.C})};
+  c.buffers = {{"hidden", {s.N, s.C}},
+               {"weight", {s.V_padded, s.C}},
+               Indices("targets", {s.N}, 0, s.V),
+               {"loss_weight", {s.N}, Role::kInput, {Fill::kWeights, 0, 0}, DType::kU8},
+               Statistic("nll", {s.N}),
+               {"loss_sum", {1}, Role::kAccumulate, zero, DType::kF64},
+               {"weight_sum", {1}, Role::kAccumulate, zero, DType::kF64},
+               {"loss_scale", {1}, Role::kInput, {Fill::kConstant, kLossScale, 0}, DType::kF64},
+               {"d_hidden", {s.N, s.C}, Role::kOutput},
+               WeightGradient("d_weight", {s.V_padded, s.C})};
   if (s.samples > 0) {
     c.buffers.push_back(
         {"source", {s.samples}, Role::kInput, {Fill::kRamp, kSources + 1, 0}, DType::kI32});
@@ -226,7 +225,7 @@ OpCase QuantCase(const QuantShape& s) {
       Fp8("weight_columns", {s.C, s.V_padded}, weight.second),
       {"hidden_scale", {1}, Role::kInput, {Fill::kConstant, kHiddenScale, 0}, DType::kU8},
       {"weight_scale", {1}, Role::kInput, {Fill::kConstant, kWeightScale, 0}, DType::kU8},
-      {"targets", {s.N}, Role::kInput, {Fill::kIndex, 0, static_cast<double>(s.V)}, DType::kI32},
+      Indices("targets", {s.N}, 0, s.V),
       {"loss_weight", {s.N}, Role::kInput, {Fill::kSteps, 2, 1}, DType::kU8},  // 0, 1, 0, 1, ...
       Statistic("nll", {s.N}),
       {"loss_sum", {1}, Role::kAccumulate, zero, DType::kF64},

@@ -152,11 +152,7 @@ class Iteration {
                        double alpha,
                        double beta,
                        const TensorView& addend) const {
-    GemmArgs args;
-    args.a = a;
-    args.b = b;
-    args.transpose_b = transpose_b;
-    args.c = c;
+    GemmArgs args = {.a = a, .b = b, .c = c, .bias = {}, .transpose_b = transpose_b};
     args.alpha = alpha;
     args.beta = beta;
     args.addend = addend;

@@ -37,11 +37,11 @@ struct StepState {
   // Sums over the accumulated gradients.
   double sum_squares = 0;
   int64_t nonfinite = 0;
-  // JudgePart: a part was good, so that where each is updated with at once some weights are new.
-  // Ranks take the maximum, with nonfinite.
+  // Set by JudgePart when a part was good: if parts are applied at once, some weights are new from
+  // then on. Ranks take the maximum, with nonfinite.
   int32_t begun = 0;
   int32_t reserved = 0;
-  // The same two sums of the part that JudgePart is about.
+  // The same two sums, of the part that JudgePart judges next.
   double part_squares = 0;
   int64_t part_nonfinite = 0;
   // The judgement.

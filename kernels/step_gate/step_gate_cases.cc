@@ -29,21 +29,19 @@ constexpr Row kRows[] = {
 
 // Class exact: the same doubles on both devices, compared as bytes.
 OpCase MakeCase(const Row& row) {
-  StepInputs inputs;
-  inputs.loss_limit = row.loss_limit;
-  inputs.grad_norm_limit = row.norm_limit;
-  inputs.tokens = 512;
-  inputs.max_norm = row.max_norm;
-  inputs.norm_before = 1.75;
-  inputs.step = 41;
-  inputs.control[1] = 3;
-  StepState state;
-  state.loss_sum = row.loss_sum;
-  state.weight_sum = row.weight_sum;
-  state.sum_squares = row.sum_squares;
-  state.nonfinite = row.nonfinite;
-  state.skip = row.skip;
-  state.last_norm = row.last_norm;
+  const StepInputs inputs = {.loss_limit = row.loss_limit,
+                             .grad_norm_limit = row.norm_limit,
+                             .tokens = 512,
+                             .max_norm = row.max_norm,
+                             .norm_before = 1.75,
+                             .step = 41,
+                             .control = {0, 3}};
+  const StepState state = {.loss_sum = row.loss_sum,
+                           .weight_sum = row.weight_sum,
+                           .sum_squares = row.sum_squares,
+                           .nonfinite = row.nonfinite,
+                           .skip = row.skip,
+                           .last_norm = row.last_norm};
   StepState fused = state;
   fused.part_squares = row.sum_squares;
   fused.part_nonfinite = row.nonfinite;

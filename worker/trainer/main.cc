@@ -138,9 +138,10 @@ void AddSampleBench(CLI::App& parent, int& result) {
   app.add_option("--threads", bench.threads, "CPU threads (default: all)");
   CLI::Option* const no_graph = app.add_flag_callback(
       "--no-graph", [&bench] { bench.graph = false; }, "launch kernel by kernel, to look at them");
-  app.add_flag("--profile", bench.profile,
-               "on a GPU, also where the time of a token goes: each kind of kernel alone, and what "
-               "is gained without it")
+  app.add_flag(
+         "--profile", bench.profile,
+         "also show where the time of a token goes on a GPU: for each kind of kernel its time "
+         "alone, and the time saved without it")
       ->excludes(no_graph);
   app.add_option_function<std::string>(
          "-o,--output", [&bench](const std::string& format) { bench.json = format == "json"; },
@@ -285,15 +286,16 @@ void AddCompare(CLI::App& parent, int& result) {
       ->allow_extra_args(false);
   app.add_option(
          "--each", compare.each,
-         "as precision.techniques.bf16_operands=forward.x,dgrad.dy: each recipe as it is, and "
-         "with each value alone; again for more fields")
+         "FIELD=VALUE,...: run each recipe as it is, and with each of these values alone, e.g. "
+         "precision.techniques.bf16_operands=forward.x,dgrad.dy; may be given several times")
       ->allow_extra_args(false);
   app.add_flag("--share", compare.share,
-               "one of several that fill the same --out, each on a GPU of its own: no table");
+               "share --out with other processes, each on a GPU of its own; prints no table");
   app.add_option("--minutes", compare.minutes,
-                 "start no run after this many minutes; the same command goes on")
+                 "start no run after this many minutes; the same command later continues")
       ->check(CLI::PositiveNumber);
-  app.add_flag("--report", compare.report, "start no run: compare those in --out that have ended");
+  app.add_flag("--report", compare.report,
+               "start no run; compare the runs in --out that have ended");
   app.add_option("--steps", compare.steps, "steps of each run (default: the job's train.steps)")
       ->check(CLI::PositiveNumber);
   app.add_option("--window", compare.window,

@@ -38,9 +38,9 @@ absl::Span<const AttentionRow> Attentions();
 // Whether tokens see only their own document; false if the spec names no row.
 bool SeesOwnDocument(const v1::DataSpec& data);
 
-// A step report tells the losses of at most this many sources of data.train apart: the first ones.
+// A step report has separate losses for the first sources of data.train, at most this many.
 inline constexpr int kReportedSourcesMax = 16;
-// How many it tells apart; 0 for a job with a single source, whose loss is the step's.
+// How many sources have separate losses; 0 for a job with one source, whose loss is the step's.
 int ReportedSources(const v1::DataSpec& data);
 
 }  // namespace hearth::spec

@@ -62,8 +62,12 @@ std::vector<int64_t> MicroBatchCandidates(int64_t global_batch_tokens,
   return sizes;
 }
 
+bool CodesGradients(const v1::JobSpec& job) {
+  return job.gradients().store() == "fp8";
+}
+
 bool NeedsOneMicroBatch(const v1::JobSpec& job) {
-  return job.optimizer().fused() || job.gradients().store() == "fp8";
+  return job.optimizer().fused() || CodesGradients(job);
 }
 
 bool HasOneMicroBatch(const v1::JobSpec& job) {

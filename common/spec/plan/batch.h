@@ -51,8 +51,11 @@ std::vector<int64_t> MicroBatchCandidates(int64_t global_batch_tokens,
                                           int64_t world_size,
                                           int64_t limit);
 
-// Whether a step has to have one micro-batch of each rank: with fused updates and coded gradients
-// nothing adds up several.
+// Whether gradients wait for the update in E4M3 (gradients.store: fp8).
+bool CodesGradients(const v1::JobSpec& job);
+
+// Whether each rank must have exactly one micro-batch in a step, because nothing adds up the
+// gradients of several: with fused updates and with coded gradients.
 bool NeedsOneMicroBatch(const v1::JobSpec& job);
 
 // Whether a step of the job has one micro-batch of each worker, however many of them run. Where no

@@ -11,9 +11,10 @@
 //   slot 0  | bucket 0 made, reduced | bucket 2 made, ...
 //   slot 1  |          bucket 1 made, reduced | bucket 3 made, ...
 //
-// With fused updates (optimizer.fused) buckets are made in slots too, and each is updated with in
-// its slot: nobody keeps sums. With coded ones (gradients.store) a bucket goes from its slot into a
-// narrow format, and in the update back. A rank without peers has one slot.
+// With fused updates (optimizer.fused) buckets are made in slots too. Each is applied to the
+// weights while it is in its slot, so nothing keeps the sums. With coded gradients
+// (gradients.store) a bucket is coded from its slot into a narrow format, and the update decodes it
+// into the slot again. A rank without peers has one slot.
 #pragma once
 
 #include <cstddef>
@@ -48,9 +49,8 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             int64_t bucket_elements,
                                             const std::vector<int>& unit_of_block = {});
 
-// Gives each bucket a slot. One that is free when the bucket begins is taken again only if
-// `wanted_free` are, this one counted: with two the reduction of the bucket that had it may still
-// be under way.
+// Gives each bucket a slot. A used slot is taken again only while at least `wanted_free` slots are
+// free. With two, the bucket that had the slot before may still be in its reduction.
 void AssignSlots(std::vector<GradientBucket>& buckets, size_t wanted_free = 2);
 
 // A buffer in which buckets are made one after the other.
@@ -62,8 +62,8 @@ struct GradientSlot {
 // By number; none where gradients are whole.
 std::vector<GradientSlot> SlotsOf(const std::vector<GradientBucket>& buckets);
 
-// The buckets of a run, for the shards and bucket size of its options; with slots if it makes them
-// there, each in one unit if it divides weights.
+// The buckets of a run, for the shards and bucket size of its options. They have slots if the run
+// makes gradients in slots; each stays within one unit if the run divides weights.
 std::vector<GradientBucket> PlanBuckets(const TrainingPlanOptions& options);
 
 // Part of one tensor that this rank owns. Without sharding: one piece a tensor, the whole of it.

@@ -13,6 +13,7 @@
 #include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/average_state.h"
 #include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/plan/batch.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/recipe/recipe.h"
@@ -80,10 +81,10 @@ absl::StatusOr<bool> Fits(const v1::JobSpec& job_spec,
   return plan.arena_bytes() <= memory_bytes;
 }
 
-// How gradients wait for the update. `options` know whether they are of training.
+// How gradients wait for the update. Reads options.training, which must be set already.
 void SetUpdates(const v1::JobSpec& job_spec, TrainingPlanOptions& options) {
   options.fused = options.training && job_spec.optimizer().fused();
-  options.coded = options.training && job_spec.gradients().store() == "fp8";
+  options.coded = options.training && CodesGradients(job_spec);
 }
 
 }  // namespace

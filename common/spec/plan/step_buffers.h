@@ -147,8 +147,8 @@ struct StoreBuffers {
   std::vector<BufferId> weight_slots;
   BufferId decoded;               // weights in blocks, as the update at hand has them in fp32
   std::vector<BufferId> masters;  // of each of PlaceMasters
-  // One for each of GradientGroups: with divided gradients this rank's part of it; none where
-  // the update goes by bucket.
+  // One for each of GradientGroups; with divided gradients this rank's part of it. Empty if updates
+  // go by bucket.
   std::vector<BufferId> gradients;
   std::vector<BufferId> gradient_slots;  // of each of SlotsOf
   // Coded gradients, and their scales; divided: this rank's part of each bucket.

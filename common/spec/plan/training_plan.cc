@@ -58,8 +58,8 @@ class FormatNames {
   std::set<std::string> used_;
 };
 
-// Weights in blocks, and what an update decodes of them. That shares the bytes of activations unless
-// updates are fused, which begins them in backward.
+// Weights in blocks, and the workspace that an update decodes them into. The workspace shares the
+// bytes of activations, except with fused updates: these begin in backward.
 void AddBlocks(const BlockScope& scope, PlanBuilder& out) {
   const std::vector<Parameter>& table = *scope.options.table;
   const int64_t decoded = DecodedElements(table);

@@ -116,11 +116,11 @@ struct TrainingPlanOptions {
   int shards = 1;
   // A rank keeps only the sums of its part of the gradients. Only with several shards.
   bool divide_gradients = false;
-  // Each bucket's weights are updated as soon as its gradients are complete, so that all are made
-  // in slots and nothing keeps them. Only in training, with one micro-batch of each rank in a step.
+  // Each bucket's weights are updated as soon as its gradients are complete: gradients are made in
+  // slots and nothing keeps them. Only in training, with one micro-batch of each rank in a step.
   bool fused = false;
-  // Gradients wait for the update in E4M3 (formats::kReduceBlock), into which each bucket is put
-  // from its slot as soon as it is complete. Under the same conditions, and not with the former.
+  // Gradients wait for the update in E4M3 (formats::kReduceBlock): each bucket is made in a slot
+  // and coded as soon as it is complete. Under the same conditions as `fused`, and never with it.
   bool coded = false;
   // A rank keeps only its part of the weights (plan/weight_units.h). Only with divided gradients.
   bool divide_weights = false;

@@ -359,8 +359,7 @@ TEST(ShardedMemory, Presets_FourRanks_NeedAQuarterOfTheState) {
   struct Row {
     const char* preset;
     const char* recipe;
-    int64_t whole_mib;
-    int64_t sharded_mib;
+    int64_t whole_mib, sharded_mib;
   };
   const Row rows[] = {{"hearth-112m", "bf16", 1292, 323},
                       {"hearth-1.5b", "bf16", 17798, 4449},

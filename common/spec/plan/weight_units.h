@@ -29,7 +29,7 @@ namespace hearth::spec {
 struct WeightUnit {
   // Its weights: numbers of buckets, and where each begins in the slot, in elements.
   std::vector<size_t> buckets;
-  // Weights in blocks: of those of the table that it has, in place of buckets.
+  // With weights in blocks, in place of buckets: the unit's parameters, by number in the table.
   std::vector<int> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;

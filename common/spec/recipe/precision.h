@@ -48,8 +48,8 @@ struct PrecisionPlan {
   // from earlier steps; weights and operands are quantised right before each product.
   const Recipe* fallback = nullptr;
   std::vector<bool> layers;  // by layer: quantised; the others stay in BF16
-  // Weights that have forms like the others, but in BF16 (precision.high_precision_linears), and
-  // the recipe of their products; null where there are none.
+  // Weights whose forms are BF16 copies (precision.high_precision_linears), and the recipe of their
+  // products; null if there are none.
   std::vector<Slot> plain_slots;
   const Recipe* plain_recipe = nullptr;
   bool head = false;  // precision.lm_head

@@ -9,9 +9,9 @@
 
 namespace hearth::spec {
 
-// Whether the recipe has the part: another value than the default changes an operand of its row; of
-// a list, one of the names that it may have. `technique` is a field of BlockTechniques; no recipe
-// has another.
+// Whether the recipe has the part: some value other than the default changes an operand of its row
+// (for a list: some name in it does). `technique` is a field of BlockTechniques; false for any
+// other name.
 bool HasTechnique(const Recipe& recipe, std::string_view technique);
 
 // Names of the rows that have the part, in the table's order.
@@ -22,10 +22,10 @@ struct IdleOperand {
   const google::protobuf::FieldDescriptor* list = nullptr;
   int index = 0;
 };
-// The entries without which the recipe is the same, in the order of the fields. A recipe that does
-// not exist: all.
+// The entries that change nothing in the recipe, in the order of the fields; all entries if there
+// is no such recipe.
 std::vector<IdleOperand> IdleOperands(const v1::PrecisionSpec& precision);
-// Removes them, and of several entries that do the same all but one.
+// Removes them. If several entries have the same effect, one of them stays.
 void ClearIdleOperands(v1::PrecisionSpec& precision);
 
 }  // namespace hearth::spec

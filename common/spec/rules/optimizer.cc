@@ -1,5 +1,5 @@
-// What an optimizer's row cannot do with the formats that a job asks for, and what updates bucket
-// by bucket cannot do.
+// Refuses formats that the optimizer's row cannot use, and what does not go with updates that are
+// made bucket by bucket.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,13 +8,15 @@
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/batch.h"
+#include "common/spec/recipe/recipe.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/violations/text.h"
 
 namespace hearth::spec {
 namespace {
 
-// `why`: a clause that says why a step has one micro-batch of each worker.
+// Refuses a batch with several micro-batches of a worker. `why`: a clause with the reason, to which
+// "so a step has one micro-batch of each worker" is added.
 void CheckOneMicroBatch(const v1::JobSpec& job,
                         const char* field,
                         const char* why,
@@ -43,8 +45,8 @@ void CheckOneMicroBatch(const v1::JobSpec& job,
   }
 }
 
-// What the engine could only do if it still had the weights of before the update, or all gradients
-// at one time.
+// With fused updates a layer's old weights and gradients are gone before the step has ended, so
+// nothing that needs all of them at one time can work.
 void CheckFused(const v1::JobSpec& job, Checker& check) {
   if (!job.optimizer().fused()) {
     return;
@@ -53,18 +55,18 @@ void CheckFused(const v1::JobSpec& job, Checker& check) {
                      "each layer is updated as soon as its gradient is complete", check);
   if (job.train().spike_grad_sigma() > 0) {
     check.Add("train.spike_grad_sigma",
-              "the norm of a step's gradient is known when its layers are updated already "
-              "(optimizer.fused), so such a step cannot be refused; must be 0");
+              "optimizer.fused updates the layers before the norm of the step's gradient is known, "
+              "so such a step cannot be refused; must be 0");
   }
   if (job.precision().stats_every() > 0) {
     check.Add("precision.stats_every",
-              "weights are counted with the gradients of their step, when they are updated already "
-              "(optimizer.fused); must be 0");
+              "weights are counted together with their gradients, and optimizer.fused has updated "
+              "them by then; must be 0");
   }
 }
 
 void CheckStore(const v1::JobSpec& job, Checker& check) {
-  if (job.gradients().store() != "fp8") {
+  if (!CodesGradients(job)) {
     return;
   }
   if (job.optimizer().fused()) {
@@ -98,7 +100,7 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
       break;
     }
   }
-  if (row->needs_master() && optimizer.master() == "none") {
+  if (row->needs_master() && KeepsNoMasters(job)) {
     check.Add("optimizer.master", Text(row->name, " needs fp32 masters"));
   }
   CheckFused(job, check);

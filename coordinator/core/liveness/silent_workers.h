@@ -40,8 +40,8 @@ class SilentWorkers {
 
   // Judges who is silent and ends what was lost; called in a Tick.
   void Check();
-  // When the next Check may find a silence or an excuse that is over by then, as the last one saw
-  // it; infinite = not known. Words that are heard until then put that off.
+  // The earliest time at which a silence or an excuse that the last Check saw will be over;
+  // infinite = none is known. A message from the worker before then only makes it later.
   absl::Duration NextCheck() const { return next_; }
   // A user says that this silent worker, which is not lost yet, is gone.
   void DeclareLost(const WorkerState& worker);

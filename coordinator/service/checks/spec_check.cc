@@ -60,8 +60,8 @@ struct Host {
   int64_t memory_bytes = 0;
   int workers = 0;
 
-  // For each of `ranks`, of which as many may be here as there are workers. The trainer divides by
-  // the GPUs that the host has, which are no fewer (worker/trainer/device/rank_device.h).
+  // Bytes for each of `ranks` ranks, of which at most one per worker runs here. The trainer divides
+  // by the host's GPUs, which are no fewer (worker/trainer/device/rank_device.h).
   int64_t Share(int ranks) const { return memory_bytes / std::min(ranks, workers); }
 };
 

@@ -32,10 +32,10 @@ absl::Status ApplyFacts(v1::JobSpec& spec,
 // asked for the other) are no difference.
 std::vector<std::string> SpecDifferences(const v1::JobSpec& kept, const v1::JobSpec& submitted);
 
-// kResourceExhausted when the plan of the complete spec does not fit the largest of `workers` that
-// it may run on, with all of resources.workers or with min_workers alone, or when it offloads more
-// than any of their hosts has for a rank; OK when it fits or when nothing can be said (no such
-// worker, vocabulary unknown). kInvalidArgument, kUnimplemented as MakePlanInputs.
+// kResourceExhausted if the plan of the complete spec fits the largest of `workers` that the job
+// may run on neither with all of resources.workers nor with min_workers, or if it offloads more
+// than any of their hosts has for a rank. OK if it fits, or if nothing is known (no such worker,
+// vocabulary unknown). kInvalidArgument, kUnimplemented as MakePlanInputs.
 absl::Status CheckMemory(const v1::JobSpec& spec, const std::vector<WorkerPtr>& workers);
 
 // The same for a resolved spec whose paths no worker has been asked about: kResourceExhausted when

@@ -82,6 +82,18 @@ inline v1::JobSpec WithMuon(v1::JobSpec spec) {
   return WithOptimizer(std::move(spec), "muon");
 }
 
+// A SmallJob in bf16 whose matrices have 4096 elements and more, so that state formats and weight
+// stores in blocks take them. The rows of the down projection, 96, are no whole blocks of nvfp4.
+inline v1::JobSpec BlockSizedJob(const std::string& dir, std::string_view optimizer) {
+  v1::JobSpec spec = WithOptimizer(SmallJob(dir, "qwen2"), optimizer);
+  spec.mutable_precision()->set_recipe("bf16");
+  spec.mutable_model()->set_hidden(64);
+  spec.mutable_model()->set_head_dim(16);
+  spec.mutable_model()->set_ffn_hidden(96);
+  spec.mutable_model()->set_vocab(131);  // padded
+  return spec;
+}
+
 // A dataset of `count` documents of 2 to 31 tokens: arithmetic sequences, then the end token 36.
 inline std::string WriteDocuments(const std::string& dir, std::string_view name, int count) {
   dataset::DatasetWriter::Options options;

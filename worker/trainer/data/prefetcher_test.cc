@@ -45,23 +45,29 @@ struct Buffers {
   }
 };
 
+// A prefetched micro-batch and its place.
+struct Fetched {
+  Buffers data;
+  int64_t step = 0;
+  int64_t m = -1;
+  absl::Status Next(Prefetcher& prefetcher) { return prefetcher.Next(data.view(), &step, &m); }
+};
+
 TEST_F(PrefetcherTest, Next_TwoRanks_TakeTheirMicroBatchesInOrder) {
   const auto loader = Open(401);
   const spec::BatchPlan plan = {2, kT, 5, 2};
   for (int64_t rank = 0; rank < 2; ++rank) {
     Prefetcher prefetcher(*loader, plan, rank, /*first_step=*/3);
-    Buffers got;
+    Fetched got;
     Buffers want;
     for (int64_t step = 3; step < 9; ++step) {
       for (int64_t m = rank; m < 5; m += 2) {
-        int64_t got_step = 0;
-        int64_t got_m = -1;
-        ASSERT_TRUE(prefetcher.Next(got.view(), &got_step, &got_m).ok());
-        EXPECT_EQ(got_step, step);
-        EXPECT_EQ(got_m, m);
+        ASSERT_TRUE(got.Next(prefetcher).ok());
+        EXPECT_EQ(got.step, step);
+        EXPECT_EQ(got.m, m);
         ASSERT_TRUE(loader->Fill(plan.FirstSample(step, m), 2, want.view()).ok());
-        EXPECT_EQ(got.words, want.words);
-        EXPECT_EQ(got.weights, want.weights);
+        EXPECT_EQ(got.data.words, want.words);
+        EXPECT_EQ(got.data.weights, want.weights);
       }
     }
     EXPECT_GE(prefetcher.TakeWaitSeconds(), 0.0);
@@ -72,34 +78,30 @@ TEST_F(PrefetcherTest, Next_TwoRanks_TakeTheirMicroBatchesInOrder) {
 TEST_F(PrefetcherTest, Next_BadToken_ReturnsTheErrorEachTime) {
   const auto loader = Open(12);
   Prefetcher prefetcher(*loader, {1, kT, 1, 1}, 0, 1);
-  Buffers got;
-  int64_t step = 0;
-  int64_t m = 0;
-  ASSERT_TRUE(prefetcher.Next(got.view(), &step, &m).ok());
-  ASSERT_TRUE(prefetcher.Next(got.view(), &step, &m).ok());
-  EXPECT_TRUE(absl::IsDataLoss(prefetcher.Next(got.view(), &step, &m)));
-  EXPECT_TRUE(absl::IsDataLoss(prefetcher.Next(got.view(), &step, &m)));
+  Fetched got;
+  ASSERT_TRUE(got.Next(prefetcher).ok());
+  ASSERT_TRUE(got.Next(prefetcher).ok());
+  EXPECT_TRUE(absl::IsDataLoss(got.Next(prefetcher)));
+  EXPECT_TRUE(absl::IsDataLoss(got.Next(prefetcher)));
 }
 
 TEST_F(PrefetcherTest, Rewind_AnyPlace_GivesTheStepAgain) {
   const auto loader = Open(401);
   const spec::BatchPlan plan = {2, kT, 5, 2};
   Prefetcher prefetcher(*loader, plan, 1, 1);
-  Buffers got;
+  Fetched got;
   Buffers want;
-  int64_t step = 0;
-  int64_t m = 0;
   for (int taken = 0; taken < 6; ++taken) {
     for (int i = 0; i < taken; ++i) {
-      ASSERT_TRUE(prefetcher.Next(got.view(), &step, &m).ok());
+      ASSERT_TRUE(got.Next(prefetcher).ok());
     }
     prefetcher.Rewind(2);
     for (const int64_t want_m : {1, 3}) {
-      ASSERT_TRUE(prefetcher.Next(got.view(), &step, &m).ok());
-      EXPECT_EQ(step, 2);
-      EXPECT_EQ(m, want_m);
-      ASSERT_TRUE(loader->Fill(plan.FirstSample(2, m), 2, want.view()).ok());
-      EXPECT_EQ(got.words, want.words);
+      ASSERT_TRUE(got.Next(prefetcher).ok());
+      EXPECT_EQ(got.step, 2);
+      EXPECT_EQ(got.m, want_m);
+      ASSERT_TRUE(loader->Fill(plan.FirstSample(2, got.m), 2, want.view()).ok());
+      EXPECT_EQ(got.data.words, want.words);
     }
   }
 }
@@ -107,10 +109,8 @@ TEST_F(PrefetcherTest, Rewind_AnyPlace_GivesTheStepAgain) {
 TEST_F(PrefetcherTest, Next_RankWithoutWork_Refused) {
   const auto loader = Open(401);
   Prefetcher prefetcher(*loader, {1, kT, 1, 2}, 1, 1);
-  Buffers got;
-  int64_t step = 0;
-  int64_t m = 0;
-  EXPECT_TRUE(absl::IsFailedPrecondition(prefetcher.Next(got.view(), &step, &m)));
+  Fetched got;
+  EXPECT_TRUE(absl::IsFailedPrecondition(got.Next(prefetcher)));
 }
 
 }  // namespace

@@ -116,9 +116,9 @@ std::string VerdictText(Verdict verdict, const StepFacts& facts, int64_t step) {
           "step %d: the loss (%g) or the gradient (norm %g, %d elements) is not finite; %s. A "
           "lower optimizer.lr may help",
           step, facts.loss, facts.grad_norm, facts.nonfinite_gradients,
-          facts.begun ? "layers whose gradients came before were updated already "
-                        "(optimizer.fused), so that the step cannot be done again from here. The "
-                        "last checkpoint is of before it"
+          facts.begun ? "layers before it were updated already (optimizer.fused), so the step "
+                        "cannot be done again from here. Resume from the last checkpoint, which is "
+                        "older than the step"
                       : "the update was not applied");
   }
   return "";

@@ -1,13 +1,13 @@
-// What layers keep for backward, in the host's memory meanwhile (offload.activations). Layers take
-// turns in the slots of spec::kKeptSlots. A slot that another layer takes over is copied to the
-// host once its layer has run forward, and filled again once the layer that took it over is done
-// with its backward pass:
+// Moves what layers keep for backward to the host's memory and back (offload.activations). Layers
+// use the spec::kKeptSlots slots in turn. If a later layer will take over a slot, the slot is
+// copied to the host as soon as its layer has run forward. It is filled again as soon as the later
+// layer is done with its backward pass:
 //
 //   own stream    | layer 0 | layer 1 | layer 2 | layer 3 | head | back 3 | back 2  | back 1  | ...
 //   second stream |         | 0 goes  | 1 goes  |         |      |        | 1 comes | 0 comes |
 //
-// Layer 2 waits for 0 to be gone, the backward pass of a layer for what it keeps to be there. On
-// the CPU the same copies are made one after the other, in this order.
+// Layer 2 waits until layer 0's copy to the host is done. The backward pass of a layer waits until
+// its slot is filled. On the CPU the same copies are made one after the other, in this order.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@
 
 namespace hearth::trainer {
 
-// Not thread-safe. No work of its stream is under way when it goes: a pass that goes backward
-// leaves none that the pass's own stream has not waited for.
+// Not thread-safe. May be destroyed once the passes' own stream is done: the end of a backward pass
+// has waited for all copies.
 class ActivationLane {
  public:
   // Errors: the device's.
@@ -37,9 +37,9 @@ class ActivationLane {
   // Those of the arena's plan, which outlives their use.
   void SetLayers(const Arena& arena);
 
-  // A pass begins; `backward`: it goes back through the layers, else nothing is copied. The four
-  // calls below come for each layer, in the order of the pass, around its launches. They can be
-  // recorded into a graph, whole passes alone, and allocate nothing.
+  // A pass begins. `backward`: it goes back through the layers; otherwise nothing is copied. The
+  // four calls below are made for each layer, in the order of the pass, around its launches. They
+  // can be recorded into a graph, but only whole passes, and allocate nothing.
   void Begin(bool backward);
   // The launches that follow overwrite the layer's slot.
   absl::Status BeforeForward(const kernels::Exec& exec, size_t layer);

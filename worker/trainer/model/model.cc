@@ -220,16 +220,16 @@ absl::Status Model::AfterBackward(const kernels::Exec& exec,
 
 absl::Status Model::ForwardLayer(const kernels::Exec& exec,
                                  const Pass& pass,
-                                 size_t layer,
+                                 size_t number,
                                  Stream& stream) {
-  const Layer& l = layers_[layer];
+  const Layer& layer = layers_[number];
   ActivationLane* const lane = context_.lane;
-  HEARTH_RETURN_IF_ERROR(lane == nullptr ? absl::OkStatus() : lane->BeforeForward(exec, layer));
-  for (size_t b = 0; b < l.blocks.size(); ++b) {
-    HEARTH_RETURN_IF_ERROR(Before(exec, pass, l.number(b)));
-    HEARTH_RETURN_IF_ERROR(l.blocks[b]->Forward(exec, pass, stream));
+  HEARTH_RETURN_IF_ERROR(lane == nullptr ? absl::OkStatus() : lane->BeforeForward(exec, number));
+  for (size_t b = 0; b < layer.blocks.size(); ++b) {
+    HEARTH_RETURN_IF_ERROR(Before(exec, pass, layer.number(b)));
+    HEARTH_RETURN_IF_ERROR(layer.blocks[b]->Forward(exec, pass, stream));
   }
-  return lane == nullptr ? absl::OkStatus() : lane->AfterForward(exec, layer);
+  return lane == nullptr ? absl::OkStatus() : lane->AfterForward(exec, number);
 }
 
 absl::Status Model::Forward(const kernels::Exec& exec, const Pass& pass) {

@@ -112,7 +112,7 @@ class Model {
   void BindHead();
   absl::Status ForwardLayer(const kernels::Exec& exec,
                             const Pass& pass,
-                            size_t layer,
+                            size_t number,
                             Stream& stream);
   // Up to and including the final norm.
   absl::Status Forward(const kernels::Exec& exec, const Pass& pass);

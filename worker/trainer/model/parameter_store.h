@@ -23,7 +23,7 @@ struct StoreShards {
   // Not read where one shard keeps whole gradients. With slots: gradients are divided too, or the
   // arena has no room for their sums (TrainingPlanOptions::by_bucket).
   std::vector<spec::GradientBucket> buckets;
-  // None: weights are whole on every rank, and not in blocks.
+  // Empty: weights are whole on every rank, and not in blocks.
   spec::WeightUnits units = {};
 };
 
@@ -36,8 +36,8 @@ struct StorePiece {
   kernels::TensorView weight;  // within the whole weights, or with divided ones the rank's part
   kernels::TensorView gradient;
   std::vector<kernels::TensorView> states;
-  // A weight in blocks (weights.store): those of the piece, kU8. It has neither master nor weight
-  // then; updates decode it (optim/streamed_pieces.h), and passes read weight(i), to which a
+  // Weights in blocks (weights.store): the piece's blocks, kU8. The piece then has neither master
+  // nor weight: updates decode it (optim/streamed_pieces.h), and passes read weight(i), to which a
   // WeightSource decodes it.
   kernels::TensorView blocks = {};
   // They lie in the host's memory (offload). A GPU reads and writes them there too, at the speed of
@@ -86,18 +86,18 @@ class ParameterStore {
   const kernels::TensorView& blocks(int i) const { return blocks_[static_cast<size_t>(i)]; }
   // weight(i) = blocks(i), where a pass reads it. On a GPU done when the stream gets there.
   absl::Status Decode(const kernels::Exec& exec, int i) const;
-  // Where an update has blocks decoded to fp32, a part at a time.
+  // The fp32 memory into which an update decodes blocks, a part at a time.
   const kernels::TensorView& decoded() const { return decoded_; }
   // Whether any parameter has no master but its narrow weight.
   bool some_weights_are_masters() const;
-  // Parameters of one group have their whole gradients in memory together: all are in group 0, or
-  // where buckets are made in slots in that of their bucket's number.
+  // Parameters of one group have their whole gradients in memory together. With slots a group is a
+  // bucket, by its number; otherwise all parameters are in group 0.
   int WholeGroup(int i) const { return groups_of_[static_cast<size_t>(i)]; }
   // What this rank updates, in the order of the table; of one shard every tensor whole.
   const std::vector<StorePiece>& pieces() const { return pieces_; }
 
-  // All gradients, a tensor for each of spec::GradientGroups, alignment gaps (zeros) included; none
-  // without training, nor where they are made in slots.
+  // All gradients, a tensor for each of spec::GradientGroups, alignment gaps (zeros) included.
+  // Empty without training and with slots.
   const std::vector<kernels::TensorView>& flat_gradients() const { return flat_gradients_; }
   const std::vector<spec::GradientGroup>& gradient_groups() const { return groups_; }
   // A rank keeps the sums of its part of them.

@@ -1,5 +1,5 @@
-// Weights in blocks (weights.store): a unit arrives as the ops' own stream decodes it, after what
-// reads the unit before.
+// The WeightSource of weights in blocks (weights.store). A unit is decoded on the pass's own
+// stream, after the launches that read the unit before it, so one slot serves all units.
 #pragma once
 
 #include "absl/status/status.h"

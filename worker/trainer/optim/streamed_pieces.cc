@@ -277,21 +277,20 @@ absl::Status StreamedPieces::Encode(const kernels::Exec& exec,
     return absl::InternalError("weights in blocks are updated, and no step says how to round them");
   }
   for (const DecodedWeights& weights : window.decoded) {
-    kernels::EncodeWeightsArgs args;
-    args.codec = weights.codec;
-    args.x = weights.values;
-    args.blocks = weights.blocks;
-    args.keep = true;
-    args.seed = rounding.seed;
-    args.index = weights.index;
-    args.first_element = weights.first_element;
-    args.inputs = rounding.inputs;
-    args.skip = rounding.skip;
-    args.amax = rounding.quant == nullptr
-                    ? nullptr
-                    : rounding.quant->WeightAmaxOf(static_cast<int>(weights.index));
-    args.to = rounding.round;
-    HEARTH_RETURN_IF_ERROR(kernels::EncodeWeights(exec, args));
+    float* const amax = rounding.quant == nullptr
+                            ? nullptr
+                            : rounding.quant->WeightAmaxOf(static_cast<int>(weights.index));
+    HEARTH_RETURN_IF_ERROR(kernels::EncodeWeights(exec, {.codec = weights.codec,
+                                                         .x = weights.values,
+                                                         .blocks = weights.blocks,
+                                                         .keep = true,
+                                                         .seed = rounding.seed,
+                                                         .index = weights.index,
+                                                         .first_element = weights.first_element,
+                                                         .inputs = rounding.inputs,
+                                                         .skip = rounding.skip,
+                                                         .amax = amax,
+                                                         .to = rounding.round}));
   }
   return absl::OkStatus();
 }

@@ -8,8 +8,9 @@
 // A window begins at a block of every state, so its update has the bits of the whole. On the CPU
 // the same copies are made one after the other, in this order.
 //
-// Weights in blocks (weights.store) come in windows too: each is decoded into fp32
-// (ParameterStore::decoded), updated there as a master, and encoded again, rounded stochastically.
+// Weights in blocks (weights.store) come in windows too. A window is decoded into fp32
+// (ParameterStore::decoded), updated there like a master, and encoded again with stochastic
+// rounding.
 #pragma once
 
 #include <array>
@@ -115,9 +116,9 @@ struct StreamNeeds {
   int group = -1;  // of ParameterStore::WholeGroup alone; -1: all
 };
 
-// The pieces of a rank for one kind of update. Without offload it is one window with all of them,
-// where they lie, and others with parts of the weights in blocks. Their masters are what is
-// decoded; they have no weight.
+// The pieces of a rank for one kind of update. Without offload one window has all pieces that lie
+// in place. Weights in blocks have windows of their own, a part of them in each: the piece's master
+// is the decoded part, and the piece has no weight.
 class StreamedPieces {
  public:
   // `lanes` outlives it; null: nothing is in the host's memory.
@@ -126,7 +127,7 @@ class StreamedPieces {
   // At least one. A piece may be cut among several; their views of what `needs` names can be read
   // and written within Run, the others lie where they always do.
   const std::vector<OffloadWindow>& windows() const { return windows_; }
-  // Whether pieces are in other places than those of the store.
+  // Whether any piece lies elsewhere than in the store.
   bool streams() const { return streams_ || windows_.size() > 1 || !windows_[0].decoded.empty(); }
   // Calls `work` once for each window, when it is there. Weights in blocks are encoded again if
   // `needs` changes masters.

@@ -1,5 +1,6 @@
-// When a run's weights are quantised, measured and counted: those in place at once, after the update;
-// those that come in units (divided, or in blocks) unit by unit, as they arrive (WeightSource).
+// When a run's weights are quantised, measured and counted: weights in place all at once, after the
+// update; weights that come in units (divided, or in blocks) unit by unit, as they arrive
+// (WeightSource).
 #pragma once
 
 #include <cstddef>
@@ -45,7 +46,8 @@ class QuantisedWeights {
                                const Pass& pass,
                                int unit,
                                bool forward) const = 0;
-  // Before the passes of a step that counts, and behind them; `quantised`: the weights are.
+  // Called before and after the passes of a step that counts (precision.stats_every).
+  // `quantised`: whether the step's weights are quantised.
   virtual absl::Status BeginCounts(const kernels::Exec& exec) const = 0;
   virtual absl::Status FinishCounts(const kernels::Exec& exec, bool quantised) const = 0;
 

@@ -81,15 +81,9 @@ std::vector<std::vector<std::string>> Train(const v1::JobSpec& spec, int ranks) 
 
 class OffloadTest : public testing::TestWithParam<StateCase> {
  protected:
-  // Matrices of 4096 elements and more, so that formats in blocks take them.
   v1::JobSpec Job() const {
-    v1::JobSpec spec = WithOptimizer(SmallJob(dir_.path(), "qwen2"), GetParam().optimizer);
-    spec.mutable_precision()->set_recipe("bf16");
+    v1::JobSpec spec = BlockSizedJob(dir_.path(), GetParam().optimizer);
     spec.mutable_model()->set_layers(3);  // two slots, and one layer more
-    spec.mutable_model()->set_hidden(64);
-    spec.mutable_model()->set_head_dim(16);
-    spec.mutable_model()->set_ffn_hidden(96);
-    spec.mutable_model()->set_vocab(131);  // padded
     spec.mutable_optimizer()->set_state(std::string(GetParam().state));
     spec.mutable_optimizer()->set_master(GetParam().master);
     return spec;

@@ -75,14 +75,8 @@ std::vector<float> Decoded(const ParameterStore& store, int i) {
 
 class StoredWeightsTest : public testing::TestWithParam<StoreCase> {
  protected:
-  // The rows of the down projection, 96, are no whole blocks of nvfp4.
   v1::JobSpec Job() const {
-    v1::JobSpec spec = WithOptimizer(SmallJob(dir_.path(), "qwen2"), GetParam().optimizer);
-    spec.mutable_precision()->set_recipe("bf16");
-    spec.mutable_model()->set_hidden(64);
-    spec.mutable_model()->set_head_dim(16);
-    spec.mutable_model()->set_ffn_hidden(96);
-    spec.mutable_model()->set_vocab(131);  // padded
+    v1::JobSpec spec = BlockSizedJob(dir_.path(), GetParam().optimizer);
     spec.mutable_weights()->set_store(GetParam().store);
     return spec;
   }

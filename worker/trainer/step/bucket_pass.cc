@@ -54,12 +54,8 @@ absl::Status BucketPass::AfterBackward(const kernels::Exec& exec, int32_t moment
   if (exchange_ == nullptr) {
     return TakeUpTo(exec, moment);
   }
-  if (moment == time_.Head() && engine_.fused()) {
-    // Before the first bucket, which is updated with what the ranks' losses say.
-    HEARTH_RETURN_IF_ERROR(exchange_->ReduceLoss(exec));
-  }
   HEARTH_RETURN_IF_ERROR(exchange_->AfterBackward(exec, moment));
-  // What is complete only now is being summed beside the next part of backward.
+  // A bucket that is complete only now is summed beside the next part of backward.
   return TakeUpTo(exec, moment - 1);
 }
 

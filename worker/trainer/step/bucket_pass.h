@@ -1,6 +1,6 @@
-// A pass whose gradients nobody keeps as they are: each bucket is made in a slot, and as soon as it
-// is complete and summed over the ranks, it is taken, so that its slot is free for another one. The
-// step has one micro-batch of each rank.
+// A pass that keeps no plain gradients. Each bucket is made in a slot. As soon as it is complete
+// and summed over the ranks it is taken (applied, or coded), which frees the slot for another
+// bucket. The step has one micro-batch of each rank.
 //
 //   alone       | 0 made in slot 0 | 0 taken | 1 made in slot 0 | 1 taken | ...
 //
@@ -19,14 +19,14 @@
 
 namespace hearth::trainer {
 
-// Hands on to the exchange what it is told. Engine and exchange outlive it. Not thread-safe;
+// Passes every call on to the exchange. Engine and exchange outlive it. Not thread-safe;
 // allocates nothing after its construction. All of it can be recorded into a graph.
 class BucketPass : public PassHook {
  public:
   // `exchange`: null in a world of one.
   BucketPass(Engine& engine, GradientExchange* exchange);
 
-  // A pass follows, the step's only one.
+  // Called before the step's only pass.
   virtual absl::Status Begin(const kernels::Exec& exec);
   absl::Status BeforeForward(const kernels::Exec& exec, int32_t moment) override;
   absl::Status BeforeBackward(const kernels::Exec& exec, int32_t moment) override;
@@ -37,10 +37,11 @@ class BucketPass : public PassHook {
  protected:
   // Bucket `b` is complete in its slot; of a sharded optimizer this rank's part holds the sums.
   virtual absl::Status Take(const kernels::Exec& exec, size_t b) = 0;
-  // Adds its squares and what is not finite to the step's (JudgePart).
+  // Adds the bucket's sum of squares and non-finite count to the step's (JudgePart).
   absl::Status AddSquares(const kernels::Exec& exec, size_t b);
   Engine& engine() const { return engine_; }
   GradientExchange* exchange() const { return exchange_; }
+  const spec::StepTimeline& time() const { return time_; }
   // For Optimizer::Step.
   UpdateArgs Update() const;
 
@@ -52,8 +53,8 @@ class BucketPass : public PassHook {
   GradientExchange* const exchange_;
   const spec::StepTimeline time_;
   const std::vector<std::vector<kernels::TensorView>> gaps_;  // by bucket
-  // By bucket: its slot is free when all that were complete at this moment are taken; -1: it is
-  // from the start.
+  // By bucket: the slot is free once all buckets that were complete at this moment are taken; -1:
+  // it is free from the start.
   std::vector<int32_t> free_after_;
   size_t taken_ = 0;  // buckets of this pass
 };

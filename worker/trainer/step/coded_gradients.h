@@ -1,6 +1,6 @@
-// Gradients that wait for the update in E4M3 (gradients.store: fp8): a bucket that is complete is
-// coded from its slot, and decoded into it again when it is updated with. Nothing is added up in
-// E4M3. The step is judged by the gradients as they were, and updated with what is left of them.
+// Gradients that wait for the update in E4M3 (gradients.store: fp8): a complete bucket is coded
+// from its slot, and the update decodes it into the slot again. Nothing is added up in E4M3. The
+// step is judged by the gradients before coding and updated with the decoded ones.
 #pragma once
 
 #include <cstddef>

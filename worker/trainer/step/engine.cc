@@ -272,10 +272,9 @@ void Engine::MakeOptimizers() {
                               nullptr,
                               -1,
                               lanes_.get()};
-  const bool by_bucket = job_plan_->options.by_bucket();
-  const int groups = by_bucket ? static_cast<int>(buckets_.size()) : 1;
+  const int groups = by_bucket() ? static_cast<int>(buckets_.size()) : 1;
   for (int group = 0; group < groups; ++group) {
-    context.group = by_bucket ? group : -1;
+    context.group = by_bucket() ? group : -1;
     optimizers_.push_back(MakeOptimizer(optimizer_row(), context));
   }
 }

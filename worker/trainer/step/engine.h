@@ -111,8 +111,8 @@ class Engine {
   const std::vector<spec::Parameter>& table() const { return job_plan_->table; }
   const ParameterStore& parameters() const { return *parameters_; }
   // A weight whole, between steps, once the ranks have taken whole weights
-  // (Trainer::TakeWholeWeights). What comes in units, as divided weights and those in blocks do, is
-  // on rank 0 alone, in host memory.
+  // (Trainer::TakeWholeWeights). Weights that come in units (divided, or in blocks) are then only
+  // on rank 0, in host memory.
   const kernels::TensorView& whole_weight(int i) const {
     return whole_ != nullptr ? whole_->weight(i) : parameters_->weight(i);
   }
@@ -139,10 +139,12 @@ class Engine {
   const kernels::Exec& exec() const { return exec_; }
   Model& model() { return *model_; }
   int64_t model_rows() const { return model_->rows(); }
-  // Where the update goes by bucket one for each gradient bucket, by its number; else one. They
-  // differ in which parameters they update.
+  // If updates go by bucket, each gradient bucket has an optimizer of its own, by its number, which
+  // updates the bucket's parameters. Otherwise there is one for all.
   Optimizer& optimizer(size_t bucket = 0) { return *optimizers_[bucket]; }
-  // Each bucket is updated with while backward goes on (optimizer.fused).
+  // Updates go bucket by bucket, each in its slot: fused() or coded().
+  bool by_bucket() const { return job_plan_->options.by_bucket(); }
+  // Each bucket is applied while backward goes on (optimizer.fused).
   bool fused() const { return job_plan_->options.fused; }
   // Gradients wait for the update in E4M3 (gradients.store).
   bool coded() const { return job_plan_->options.coded; }
@@ -161,7 +163,7 @@ class Engine {
   // Binds everything to an arena; called once without memory, to size op.workspace, and once for
   // good.
   absl::Status Bind(std::unique_ptr<Arena> arena);
-  // What the offloaded passes over.
+  // Opens the streams and slots through which offloaded bytes pass.
   absl::Status OpenLanes();
   // On a GPU: whether block-scaled products run on its own units.
   absl::Status ChooseProducts();
@@ -185,7 +187,8 @@ class Engine {
   std::unique_ptr<ParameterStore> parameters_;
   std::unique_ptr<WholeWeights> whole_;  // of weights that come in units, on rank 0
   std::unique_ptr<QuantState> quant_;
-  // Null: nothing that updates change is in the host's memory; nothing that layers keep is.
+  // lanes_ is null if nothing that updates change is in the host's memory, lane_ if nothing that
+  // layers keep is.
   std::unique_ptr<OffloadLanes> lanes_;
   std::unique_ptr<ActivationLane> lane_;
   std::unique_ptr<Model> model_;

@@ -66,10 +66,10 @@ class GradientExchange : public PassHook, public WholeGradients {
   // waits for everything. Writes StepState's time stamps.
   absl::Status FinishPass(const kernels::Exec& exec);
 
-  // Fused updates: begins to sum loss and weight over the ranks, which FinishPass then leaves out.
+  // With fused updates: begins to sum loss and weight over the ranks. FinishPass then skips them.
   absl::Status ReduceLoss(const kernels::Exec& exec);
-  // Buckets made in slots: what follows on `exec` comes after bucket b's sums, and with fused
-  // updates after those of the loss.
+  // With slots: later launches on `exec` wait for bucket b's sums, and with fused updates also for
+  // the loss's.
   absl::Status AwaitSums(const kernels::Exec& exec, size_t b);
 
   bool sharded() const { return sharded_; }

@@ -11,6 +11,14 @@ absl::Status FusedUpdate::Begin(const kernels::Exec& exec) {
   return engine().quant().ForgetWeightAmax(exec);
 }
 
+absl::Status FusedUpdate::AfterBackward(const kernels::Exec& exec, int32_t moment) {
+  if (exchange() != nullptr && moment == time().Head()) {
+    // Before the first bucket is taken: the losses of all ranks decide whether it is applied.
+    HEARTH_RETURN_IF_ERROR(exchange()->ReduceLoss(exec));
+  }
+  return BucketPass::AfterBackward(exec, moment);
+}
+
 absl::Status FusedUpdate::Take(const kernels::Exec& exec, size_t b) {
   if (b == 0) {
     HEARTH_RETURN_IF_ERROR(kernels::JudgeLoss(exec, engine().step_inputs(), engine().step_state()));

@@ -1,14 +1,15 @@
-// Updates that are made while backward goes on (optimizer.fused): a bucket that is complete is
-// updated with in its slot.
+// Updates that are made while backward goes on (optimizer.fused): a complete bucket is applied to
+// the weights while it is in its slot.
 //
-// Backward reads no weight of a bucket once its gradients are complete. The loss is known before
-// the first update, so a step with a bad one is refused as a whole. What its gradients are is known
-// bucket by bucket: from the first one on that is not finite nothing more is updated, and the step
-// can be neither refused nor done again (StepState::begun). The clip is by the norm of the step
-// before.
+// This is safe because backward reads no weight of a bucket once its gradients are complete. The
+// loss is known before the first update, so a step with a bad loss is refused as a whole. Gradients
+// are known only bucket by bucket. If one is not finite, its bucket and all later ones are not
+// applied, and the step can be neither refused nor done again (StepState::begun). The clip uses the
+// norm of the step before.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "worker/trainer/step/bucket_pass.h"
@@ -20,6 +21,7 @@ class FusedUpdate : public BucketPass {
   using BucketPass::BucketPass;
 
   absl::Status Begin(const kernels::Exec& exec) override;
+  absl::Status AfterBackward(const kernels::Exec& exec, int32_t moment) override;
 
  protected:
   absl::Status Take(const kernels::Exec& exec, size_t b) override;

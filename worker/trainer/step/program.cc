@@ -100,7 +100,7 @@ std::vector<MicroBatchKind> StepProgram::Kinds(const spec::StepFormat& format) c
 }
 
 absl::Status StepProgram::OpenParts() {
-  if ((engine_.fused() || engine_.coded()) && turns() != 1) {
+  if (engine_.by_bucket() && turns() != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(engine_.fused() ? "optimizer.fused: true" : "gradients.store: fp8",
                      " needs one micro-batch of each worker in a step, but here it has ", turns()));

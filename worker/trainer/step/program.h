@@ -73,8 +73,9 @@ class StepProgram {
   absl::Status MicroBatch(const MicroBatchKind& kind,
                           const Pass& pass,
                           const MicroBatchExtra& extra = {});
-  // Judges the accumulated gradients and updates, or not; with fused updates the step's micro-batch
-  // has updated, and this ends the step. `quantise_weights`: the next step reads quantised weights.
+  // Judges the accumulated gradients, and updates if they are good. With fused updates backward has
+  // updated already, and this only ends the step. `quantise_weights`: the next step reads quantised
+  // weights.
   absl::Status Update(bool quantise_weights);
   // After an update with a sharded optimizer only this rank's parts of the weights are new, until
   // the next step's first micro-batch or this call. Passes may then run.

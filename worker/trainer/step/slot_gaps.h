@@ -1,4 +1,4 @@
-// What backward leaves as it is where buckets of gradients are made one after the other.
+// The parts of a gradient slot that backward does not write.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace hearth::trainer {
 
-// By bucket: alignment and vocabulary padding in its slot, which hold what the bucket before has
-// left there. Zeroed before the bucket begins they are as in whole gradients.
+// By bucket: alignment and vocabulary padding in its slot. They hold what the bucket before left
+// there, so they must be zeroed before the bucket begins; in whole gradients they are zeros too.
 std::vector<std::vector<kernels::TensorView>> SlotGaps(
     const ParameterStore& parameters, const std::vector<spec::GradientBucket>& buckets);
 

@@ -7,12 +7,11 @@
 namespace hearth::spec {
 
 // What backward reads of every layer, as "layers.<l>.<place>.<name>" or "shared.<place>.<name>".
-// With offload.activations the former are on the host, and layers compute in
+// With offload.activations the buffers of a layer are on the host, and it computes in
 // "slot.<s>.<place>.<name>".
 void AddActivations(const BlockScope& scope, PlanBuilder& out);
 
-// Bytes of a micro-batch that layers keep on the host then, each of which goes there and back; 0
-// without it.
+// Bytes of a micro-batch that offload.activations moves to the host, and back again; 0 without it.
 int64_t AwayBytes(const BlockScope& scope);
 
 // Short-lived buffers other than gradients, in the order of forward.

@@ -10,13 +10,14 @@
 
 namespace hearth::trainer {
 
-// Ordered by seed, then setting (in the order of its values), then recipe. `vary`:
-// "field=value,value,...", several are combined; a comma in brackets is part of a value. `each`:
-// the same, but each value is a setting of its own beside the job as it is, in each setting of
-// `vary`. `seeds`: that many from the job's on, 0: one, and names do without it. A recipe in which
-// two settings are the same job has it once, in the first of them, and without a name for it if all
-// are. The first recipe is the reference; a run's is the one of the same seed, in the run's
-// setting.
+// Ordered by seed, then setting (in the order of its values), then recipe.
+//   vary  : "field=value,value,..."; several are combined. A comma in brackets is part of a value
+//   each  : the same syntax. In each setting of `vary` the job runs as it is, and once with each of
+//           these values alone
+//   seeds : how many, from the job's seed on; 0: the job's seed alone, and names do not show it
+// If two settings give a recipe the same job, it runs once, in the first of them; if all settings
+// do, its name shows none. The first recipe is the reference: a run is compared with the reference
+// of its seed and setting.
 // Errors: kInvalidArgument (no field=value, a value that the field does not take, the recipe or the
 // seed, which have options of their own).
 absl::StatusOr<std::vector<ComparedRun>> PlanRuns(const v1::JobSpec& job,

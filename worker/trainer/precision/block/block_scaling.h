@@ -62,7 +62,7 @@ class BlockScaling : public Scaling {
   };
 
   void AddWeight(int k);
-  // What the magnitudes are multiplied with for which tensors' scales are made.
+  // A tensor's scale is made for its magnitude times this.
   float Margin() const;
   absl::Status UpdateAmax(const kernels::Exec& exec,
                           int64_t first,

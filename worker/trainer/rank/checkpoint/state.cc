@@ -189,7 +189,7 @@ std::string PlansJson(const Engine& engine, int world_size) {
   plans["shards"] = engine.shards();  // the gradient norm is summed in another order
   plans["divided_gradients"] = engine.parameters().gradients_divided();  // and so are they
   plans["divided_weights"] = engine.parameters().weights_divided();  // their buckets are smaller
-  plans["by_bucket"] = engine.fused() || engine.coded();             // the norm again
+  plans["by_bucket"] = engine.by_bucket();                           // the norm again
   return plans.dump();
 }
 
