@@ -159,11 +159,18 @@ TEST(Switches, Techniques_AreRefusedWhereTheRecipeIsWithoutThem) {
     const char* technique;
     std::vector<std::string> recipes;
     const char* text;
+    bool by_default = true;
   } rows[] = {{"hadamard", {"nvfp4", "nvfp4_eden"}, "nvfp4 or nvfp4_eden"},
               {"stochastic_rounding", {"nvfp4"}, "nvfp4"},
               {"square_weights", {"fp8_block", "nvfp4"}, "fp8_block or nvfp4"},
-              {"four_over_six", {"nvfp4_eden"}, "nvfp4_eden"}};
-  EXPECT_EQ(v1::BlockTechniques::descriptor()->field_count(), static_cast<int>(std::size(rows)));
+              {"four_over_six", {"nvfp4_eden"}, "nvfp4_eden"},
+              {"current_scales", {"nvfp4", "nvfp4_eden"}, "nvfp4 or nvfp4_eden", false},
+              {"e4m3_gradients", {"fp8", "fp8_current"}, "fp8 or fp8_current", false}};
+  int switches = 0;
+  for (int i = 0; i < v1::BlockTechniques::descriptor()->field_count(); ++i) {
+    switches += v1::BlockTechniques::descriptor()->field(i)->is_repeated() ? 0 : 1;
+  }
+  EXPECT_EQ(switches, static_cast<int>(std::size(rows)));
   for (const auto& row : rows) {
     EXPECT_THAT(RecipesWith(row.technique), ElementsAreArray(row.recipes)) << row.technique;
     for (const Recipe& recipe : Recipes()) {
@@ -175,7 +182,7 @@ TEST(Switches, Techniques_AreRefusedWhereTheRecipeIsWithoutThem) {
         std::vector<FieldViolation> violations;
         CheckIdleKeys(job, violations);
         const bool has = std::count(row.recipes.begin(), row.recipes.end(), recipe.name) > 0;
-        if (has || value) {
+        if (has || value == row.by_default) {
           EXPECT_THAT(violations, IsEmpty()) << recipe.name << ' ' << row.technique;
         } else {
           EXPECT_THAT(violations,

@@ -1,6 +1,7 @@
 #include "coordinator/core/reports/job_logs.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -23,7 +24,7 @@ void JobLogs::Append(JobState& job, int rank, const v1::LogBatch& logs) {
   // Lines that were lost leave a gap in the cursors, by which readers see it.
   int64_t cursor = job.record().log_cursor();
   const auto drop = [&append, &cursor](int64_t lines) {
-    append.dropped += lines;
+    append.dropped += std::min(lines, std::numeric_limits<int64_t>::max() - append.dropped);
     cursor += std::min(lines, std::max<int64_t>(0, kCursorMax - cursor));
   };
   drop(std::max<int64_t>(0, logs.dropped()));

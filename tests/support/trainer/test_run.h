@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,12 @@ namespace hearth::trainer {
 // Headerless uint16 tokens below 37 with structure to learn: runs of an arithmetic sequence.
 inline std::string WriteTokens(const std::string& dir, std::string_view name, int count) {
   const std::string path = dir + "/" + std::string(name);
+  // A rank that is still there has mapped the file: writing it again would cut it off under a
+  // thread that reads ahead.
+  std::error_code missing;
+  if (std::filesystem::file_size(path, missing) == static_cast<uintmax_t>(count) * 2 && !missing) {
+    return path;
+  }
   std::ofstream out(path, std::ios::binary);
   uint32_t state = 17;
   uint16_t token = 0;

@@ -157,12 +157,7 @@ class ByBucketTest : public testing::TestWithParam<StateCase> {
  protected:
   // Matrices of 4096 elements and more, so that formats in blocks take them.
   v1::JobSpec Job() const {
-    v1::JobSpec spec = WithOptimizer(SmallJob(dir_.path(), "qwen2"), GetParam().optimizer);
-    spec.mutable_precision()->set_recipe("bf16");
-    spec.mutable_model()->set_hidden(64);
-    spec.mutable_model()->set_head_dim(16);
-    spec.mutable_model()->set_ffn_hidden(96);
-    spec.mutable_model()->set_vocab(131);  // padded
+    v1::JobSpec spec = BlockSizedJob(dir_.path(), GetParam().optimizer);
     spec.mutable_optimizer()->set_state(std::string(GetParam().state));
     spec.mutable_optimizer()->set_master(GetParam().master);
     spec.mutable_optimizer()->set_grad_clip(0);
