@@ -82,7 +82,7 @@ TEST(MemoryTiersTest, EachTier_Resolves_SetsItsFields_AndTakesLess) {
 }
 
 TEST(MemoryTiersTest, WhatTheJobGives_Wins) {
-  v1::JobSpec job = JobOf(1);
+  v1::JobSpec job = JobOf(3);
   job.mutable_optimizer()->set_name("adamw");
   job.mutable_weights()->set_store("int8");
   job = Resolved(job);
@@ -106,7 +106,7 @@ TEST(MemoryTiersTest, SeveralMicroBatches_GetTheTierWithoutWhatNeedsOne) {
     EXPECT_EQ(Conditional(row, Resolved(job)), "set");
     job.mutable_batch()->set_global_batch_tokens(2048);
     EXPECT_EQ(Conditional(row, Resolved(job)), "left out");
-    EXPECT_EQ(Resolved(job).weights().store(), "q4_0");
+    EXPECT_EQ(Resolved(job).optimizer().name(), "muon");
     EXPECT_EQ(Conditional(row, WithMemoryTier(Resolved(job), row)), "left out");
     job.mutable_resources()->set_workers(2);
     EXPECT_EQ(Conditional(row, Resolved(job)), "set");

@@ -74,7 +74,7 @@ std::string TensorsOf(const v1::CheckpointAnnouncement& checkpoint) {
 
 TEST_P(MemoryTierTest, TinyJob_Trains_Saves_AndResumesWithTheSameBits) {
   const v1::JobSpec job = Job();
-  EXPECT_EQ(job.weights().store(), "q4_0");
+  EXPECT_EQ(job.optimizer().name(), "muon");
   EXPECT_EQ(spec::NeedsOneMicroBatch(job), GetParam().micro_batches == 1);
   LocalKeyValueStore store;
   FakeLink whole(MakeTask(job, dir_.path() + "/whole"), store);
