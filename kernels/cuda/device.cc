@@ -187,7 +187,6 @@ absl::Status StreamWait(const Exec& exec, const Event& event) {
 
 Graph::~Graph() {
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
-  cudaGraphDestroy(static_cast<cudaGraph_t>(graph_));
 }
 
 absl::Status Graph::Begin(const Exec& exec) {
@@ -209,11 +208,9 @@ absl::StatusOr<std::unique_ptr<Graph>> Graph::End(const Exec& exec, const char* 
   // Without the flag all nodes would have the priority of the stream that the graph is launched on.
   const cudaError_t error =
       cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
-  if (error != cudaSuccess) {
-    cudaGraphDestroy(graph);
-    return CudaStatus(error, what);
-  }
-  return std::unique_ptr<Graph>(new Graph(graph, executable, nodes));
+  cudaGraphDestroy(graph);
+  HEARTH_RETURN_IF_ERROR(CudaStatus(error, what));
+  return std::unique_ptr<Graph>(new Graph(executable, nodes));
 }
 
 absl::Status Graph::Launch(const Exec& exec) {

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -85,15 +83,6 @@ absl::Status StreamWait(const Exec& exec, const Event& event);
 // device pointers, or they are fixed.
 class Graph {
  public:
-  // The kernels of a graph that are launched alike.
-  struct Kind {
-    std::string name;         // of the function, as the compiler calls it; "" for copies and fills
-    std::string grid;         // "12 x 3 x 1 of 128 threads"
-    int count = 0;            // nodes
-    double alone_us = 0.0;    // a replay of these nodes alone, less one of no node
-    double without_us = 0.0;  // what a replay gains without them
-  };
-
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -106,18 +95,9 @@ class Graph {
   static absl::StatusOr<std::unique_ptr<Graph>> End(const Exec& exec, const char* what);
   absl::Status Launch(const Exec& exec);
   size_t nodes() const { return nodes_; }
-  // Times replays with some nodes switched off, `replays` (>= 1) of each, and waits for them; those
-  // that take longest first. Kernels read what earlier ones left: what the graph writes has no
-  // meaning after it.
-  absl::StatusOr<std::vector<Kind>> Profile(const Exec& exec, int replays);
 
  private:
-  Graph(void* graph, void* executable, size_t nodes)
-      : graph_(graph), executable_(executable), nodes_(nodes) {}
-  // Microseconds of a replay, the mean.
-  absl::StatusOr<double> Time(const Exec& exec, int replays);
-
-  void* graph_;       // cudaGraph_t, whose nodes name those of the executable
+  Graph(void* executable, size_t nodes) : executable_(executable), nodes_(nodes) {}
   void* executable_;  // cudaGraphExec_t
   size_t nodes_;
 };

@@ -144,10 +144,6 @@ absl::StatusOr<std::unique_ptr<Graph>> Graph::End(const Exec&, const char*) {
 }
 absl::Status Graph::Launch(const Exec&) {
   static_cast<void>(executable_);
-  static_cast<void>(graph_);
-  return None();
-}
-absl::StatusOr<std::vector<Graph::Kind>> Graph::Profile(const Exec&, int) {
   return None();
 }
 

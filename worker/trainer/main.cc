@@ -136,13 +136,8 @@ void AddSampleBench(CLI::App& parent, int& result) {
   app.add_option("--device", bench.device, "cpu | cuda:N (default: the job's)");
   app.add_option("--weights", bench.weights, "recipe of what passes read: " + WeightChoices());
   app.add_option("--threads", bench.threads, "CPU threads (default: all)");
-  CLI::Option* const no_graph = app.add_flag_callback(
+  app.add_flag_callback(
       "--no-graph", [&bench] { bench.graph = false; }, "launch kernel by kernel, to look at them");
-  app.add_flag(
-         "--profile", bench.profile,
-         "also show where the time of a token goes on a GPU: for each kind of kernel its time "
-         "alone, and the time saved without it")
-      ->excludes(no_graph);
   app.add_option_function<std::string>(
          "-o,--output", [&bench](const std::string& format) { bench.json = format == "json"; },
          "text | json")

@@ -107,7 +107,6 @@ struct SampleBenchOptions {
   kernels::SamplingRule rule = {.temperature = 1.0};
   int threads = 0;
   bool graph = true;
-  bool profile = false;  // of a pass, by kind of kernel
   bool json = false;
 };
 

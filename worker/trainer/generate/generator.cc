@@ -551,15 +551,6 @@ absl::Status Generator::Launch() {
   return Send();
 }
 
-absl::StatusOr<std::vector<kernels::Graph::Kind>> Generator::Profile() {
-  constexpr int kReplays = 50;
-  if (graph_ == nullptr || launched_ == 0) {
-    return absl::FailedPreconditionError("a profile needs texts, and passes that are a CUDA graph");
-  }
-  launched_ = taken_ = 0;  // they are to be begun again
-  return graph_->Profile(exec_, kReplays);
-}
-
 absl::StatusOr<Drawn> Generator::Take() {
   if (taken_ == launched_) {
     return absl::FailedPreconditionError("everything that was drawn is taken");

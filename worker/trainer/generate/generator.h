@@ -107,9 +107,6 @@ class Generator {
   // Logits of the last pass, [B, V padded].
   kernels::TensorView logits() const { return sample_.logits; }
   size_t graph_nodes() const { return graph_ == nullptr ? 0 : graph_->nodes(); }
-  // Where the time of a pass goes, after Begin; texts that were begun have no meaning after it.
-  // kFailedPrecondition: passes are no graph here (a CPU, or options.graph false).
-  absl::StatusOr<std::vector<kernels::Graph::Kind>> Profile();
 
  private:
   // A model bound to the buffers of one kind of pass.

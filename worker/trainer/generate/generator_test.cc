@@ -264,11 +264,6 @@ TEST(Generator, PromptsInSeveralPasses_AndAgain_GiveTheSame) {
   }
 }
 
-TEST(Generator, Profile_OnTheCpu_IsRefused) {
-  const auto generator = Make(Options(TinyModel("llama"), 1));
-  EXPECT_TRUE(absl::IsFailedPrecondition(generator->Profile().status()));
-}
-
 TEST(Generator, Length_EndsATextThatIsFull) {
   GeneratorOptions options = Options(TinyModel("llama"), 2);
   options.length = 12;

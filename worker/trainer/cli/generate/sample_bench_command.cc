@@ -124,31 +124,6 @@ void Report(const SampleBenchOptions& options,
   std::fflush(stdout);
 }
 
-// Texts are `prompt` + 1 tokens long here.
-absl::Status ReportProfile(Generator& generator, const std::vector<TextStart>& starts, bool json) {
-  HEARTH_RETURN_IF_ERROR(generator.Begin(starts));
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<kernels::Graph::Kind> kinds, generator.Profile());
-  if (!json) {
-    std::printf("  %9s %9s %6s  kernel\n", "alone, us", "gained", "times");
-  }
-  for (const kernels::Graph::Kind& kind : kinds) {
-    const std::string name = kind.name.empty() ? "copies and fills" : kind.name;
-    if (json) {
-      const nlohmann::json out = {{"kernel", name},
-                                  {"grid", kind.grid},
-                                  {"count", kind.count},
-                                  {"alone_us", kind.alone_us},
-                                  {"without_us", kind.without_us}};
-      std::printf("%s\n", out.dump().c_str());
-    } else {
-      std::printf("  %9.1f %9.1f %6d  %.100s %s\n", kind.alone_us, kind.without_us, kind.count,
-                  name.c_str(), kind.grid.c_str());
-    }
-  }
-  std::fflush(stdout);
-  return absl::OkStatus();
-}
-
 absl::Status BenchBatch(const SampleBenchOptions& options, const v1::JobSpec& spec, int64_t batch) {
   GeneratingModelOptions wanted;
   wanted.generator.model = spec.model();
@@ -188,7 +163,7 @@ absl::Status BenchBatch(const SampleBenchOptions& options, const v1::JobSpec& sp
     }
   }
   Report(options, *model, spec.name(), rounds);
-  return options.profile ? ReportProfile(generator, starts, options.json) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::Status Bench(const SampleBenchOptions& options) {
