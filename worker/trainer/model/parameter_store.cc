@@ -60,7 +60,7 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
                                const StoreShards& shards)
     : table_(table),
       numerics_(numerics),
-      rank_(shards.rank),
+      rank_(shards.shards > 1 ? shards.rank : 0),
       shards_(shards.shards),
       units_(shards.units) {
   const std::vector<int64_t> offsets = spec::TensorOffsets(table, shards_);
@@ -75,7 +75,7 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
   // With one shard, a single bucket over everything makes each piece a whole tensor.
   const std::vector<spec::GradientBucket> all = {{0, offsets.back(), 0}};
   const std::vector<spec::ShardPiece> places =
-      spec::ShardPieces(table, offsets, sharded() ? buckets_ : all, sharded() ? rank_ : 0, shards_);
+      spec::ShardPieces(table, offsets, sharded() ? buckets_ : all, rank_, shards_);
   for (const spec::ShardPiece& place : places) {
     StorePiece& piece = pieces_.emplace_back();
     piece.place = place;

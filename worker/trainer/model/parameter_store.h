@@ -18,7 +18,7 @@ namespace hearth::trainer {
 
 // How ranks divide what belongs to parameters; as the plan of the arena has it.
 struct StoreShards {
-  int rank = 0;
+  int rank = 0;  // not read of one shard, which has everything
   int shards = 1;
   // Not read where one shard keeps whole gradients. With slots: gradients are divided too, or the
   // arena has no room for their sums (TrainingPlanOptions::by_bucket).

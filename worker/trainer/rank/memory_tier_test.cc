@@ -55,6 +55,7 @@ class MemoryTierTest : public testing::TestWithParam<TierCase> {
     job.mutable_batch()->set_global_batch_tokens(int64_t{4} * job.data().sequence_length() *
                                                  GetParam().micro_batches);
     job.mutable_train()->set_steps(kSteps);
+    job.mutable_schedule()->set_decay_steps(kSteps - job.schedule().warmup_steps());
     job.mutable_checkpoint()->set_every_steps(kSteps / 2);
     job.set_memory_tier(GetParam().tier);
     std::vector<spec::FieldViolation> violations;
