@@ -29,7 +29,7 @@
 
 namespace hearth::formats {
 
-enum class WeightCodec : uint8_t { kNone = 0, kQ8_0, kQ4_0, kNvfp4 };
+enum class WeightCodec : uint8_t { kNone = 0, kQ80, kQ40, kNvfp4 };
 inline constexpr int kWeightCodecs = 4;
 
 struct WeightCodecRow {
@@ -118,7 +118,7 @@ template <WeightCodec kCodec>
 struct WeightCode;
 
 template <>
-struct WeightCode<WeightCodec::kQ8_0> {
+struct WeightCode<WeightCodec::kQ80> {
   static constexpr int kHeader = 2;
   static constexpr int kPair = 0;
   static constexpr int kLargest = 127;
@@ -149,7 +149,7 @@ struct WeightCode<WeightCodec::kQ8_0> {
 };
 
 template <>
-struct WeightCode<WeightCodec::kQ4_0> {
+struct WeightCode<WeightCodec::kQ40> {
   static constexpr int kHeader = 2;
   static constexpr int kPair = 16;
   static constexpr float kFull = 7.0F;
@@ -252,15 +252,15 @@ HEARTH_HD inline uint32_t CodeOf(const uint8_t* block, int i) {
 template <typename Fn>
 auto DispatchWeightCodec(WeightCodec codec, const Fn& fn) {
   switch (codec) {
-    case WeightCodec::kQ4_0:
-      return fn.template operator()<WeightCodec::kQ4_0>();
+    case WeightCodec::kQ40:
+      return fn.template operator()<WeightCodec::kQ40>();
     case WeightCodec::kNvfp4:
       return fn.template operator()<WeightCodec::kNvfp4>();
     case WeightCodec::kNone:
-    case WeightCodec::kQ8_0:
+    case WeightCodec::kQ80:
       break;
   }
-  return fn.template operator()<WeightCodec::kQ8_0>();
+  return fn.template operator()<WeightCodec::kQ80>();
 }
 #endif
 

@@ -12,11 +12,11 @@
 namespace hearth::formats {
 namespace {
 
-constexpr WeightCodec kCodecs[] = {WeightCodec::kQ8_0, WeightCodec::kQ4_0, WeightCodec::kNvfp4};
+constexpr WeightCodec kCodecs[] = {WeightCodec::kQ80, WeightCodec::kQ40, WeightCodec::kNvfp4};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 int CodesOf(WeightCodec codec) {
-  return codec == WeightCodec::kQ8_0 ? 256 : 16;
+  return codec == WeightCodec::kQ80 ? 256 : 16;
 }
 
 // Every scale that a codec can store, apart from NaN.
@@ -41,12 +41,12 @@ TEST(WeightCodecs, EveryValue_HasItsCode_WhateverTheRandomBits) {
     DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
       using Code = WeightCode<kCodec>;
       for (const float d : Scales<kCodec>()) {
-        if (kCodec == WeightCodec::kQ8_0 && d < 0) {
+        if (kCodec == WeightCodec::kQ80 && d < 0) {
           continue;  // such scales are never made
         }
         for (int c = 0; c < CodesOf(kCodec); ++c) {
           const auto code = static_cast<uint32_t>(c);
-          if (kCodec == WeightCodec::kQ8_0 && code == 0x80) {
+          if (kCodec == WeightCodec::kQ80 && code == 0x80) {
             continue;  // -128 is no code
           }
           const float value = Code::Value(code, d);
@@ -78,7 +78,8 @@ TEST(WeightCodecs, NewScale_HoldsItsRange_AndIsKept) {
   for (const WeightCodec codec : kCodecs) {
     DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
       using Code = WeightCode<kCodec>;
-      for (float amax = 1e-9F; amax < 2.6F; amax *= 1.37F) {
+      for (int k = 0; k < 69; ++k) {  // up to 2
+        const float amax = 1e-9F * std::pow(1.37F, static_cast<float>(k));
         for (const WeightRange range : {WeightRange{-amax, amax / 3}, WeightRange{-amax / 5, amax},
                                         WeightRange{-amax, amax}}) {
           const float d = Code::NextScale(0.0F, range);
@@ -97,13 +98,13 @@ TEST(WeightCodecs, NewScale_HoldsItsRange_AndIsKept) {
 }
 
 TEST(WeightCodecs, Scale_StaysWhileValuesFit_AndUseHalfOfTheCodes) {
-  using Q8 = WeightCode<WeightCodec::kQ8_0>;
+  using Q8 = WeightCode<WeightCodec::kQ80>;
   constexpr float kD = 0.25F;
   EXPECT_EQ(Q8::NextScale(kD, {-127 * kD, 0.0F}), kD);
   EXPECT_NE(Q8::NextScale(kD, {-127.1F * kD, 0.0F}), kD);
   EXPECT_EQ(Q8::NextScale(kD, {0.0F, 56 * kD}), kD);
   EXPECT_LT(Q8::NextScale(kD, {0.0F, 55.9F * kD}), kD);
-  using Q4 = WeightCode<WeightCodec::kQ4_0>;
+  using Q4 = WeightCode<WeightCodec::kQ40>;
   EXPECT_EQ(Q4::NextScale(kD, {-8 * kD, 7 * kD}), kD);
   EXPECT_EQ(Q4::NextScale(-kD, {-7 * kD, 8 * kD}), -kD);
   EXPECT_NE(Q4::NextScale(kD, {-kD, 7.1F * kD}), kD);
@@ -171,7 +172,7 @@ TEST(WeightCodecs, StochasticRounding_IsUnbiased) {
 TEST(WeightCodecs, RoundUpWith_GoesUpAsOftenAsThePartCutOff) {
   EXPECT_EQ(RoundUpWith(3.0F, 0), 3);
   EXPECT_EQ(RoundUpWith(-3.0F, 0), -3);
-  EXPECT_EQ(RoundUpWith(-2.25F, 0xBFFFFFFFU), -3 + (0.75F * 0x1p32F > 0xBFFFFFFFU ? 1 : 0));
+  EXPECT_EQ(RoundUpWith(-2.25F, 0xBFFFFFFFU), -3);
   EXPECT_EQ(RoundUpWith(-2.25F, 0xC0000100U), -3);
   EXPECT_EQ(RoundUpWith(2.25F, 0x3FFFFF00U), 3);
   EXPECT_EQ(RoundUpWith(2.25F, 0x40000100U), 2);
@@ -182,7 +183,7 @@ TEST(WeightCodecs, RoundUpWith_GoesUpAsOftenAsThePartCutOff) {
 
 // Blocks as files have them: the decoder of GGUF's formats reads the same values.
 TEST(WeightCodecs, Layout_IsThatOfStoredFormats) {
-  for (const WeightCodec codec : {WeightCodec::kQ8_0, WeightCodec::kQ4_0}) {
+  for (const WeightCodec codec : {WeightCodec::kQ80, WeightCodec::kQ40}) {
     DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
       const StoredFormat* const format = FindStoredFormat(RowOf(kCodec).name);
       ASSERT_NE(format, nullptr);

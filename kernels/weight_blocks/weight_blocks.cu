@@ -180,11 +180,11 @@ absl::Status DecodeWeights(const Exec& exec, const DecodeWeightsArgs& args) {
     return absl::OkStatus();
   }
   switch (args.codec) {
-    case WeightCodec::kQ8_0:
-      LaunchDecode<WeightCodec::kQ8_0>(exec, args);
+    case WeightCodec::kQ80:
+      LaunchDecode<WeightCodec::kQ80>(exec, args);
       break;
-    case WeightCodec::kQ4_0:
-      LaunchDecode<WeightCodec::kQ4_0>(exec, args);
+    case WeightCodec::kQ40:
+      LaunchDecode<WeightCodec::kQ40>(exec, args);
       break;
     case WeightCodec::kNvfp4:
       LaunchDecode<WeightCodec::kNvfp4>(exec, args);
@@ -204,11 +204,11 @@ absl::Status EncodeWeights(const Exec& exec, const EncodeWeightsArgs& args) {
   }
   const Encoding e = EncodingOf(args);
   switch (args.codec) {
-    case WeightCodec::kQ8_0:
-      LaunchEncode<WeightCodec::kQ8_0>(exec, e);
+    case WeightCodec::kQ80:
+      LaunchEncode<WeightCodec::kQ80>(exec, e);
       break;
-    case WeightCodec::kQ4_0:
-      LaunchEncode<WeightCodec::kQ4_0>(exec, e);
+    case WeightCodec::kQ40:
+      LaunchEncode<WeightCodec::kQ40>(exec, e);
       break;
     case WeightCodec::kNvfp4:
       LaunchEncode<WeightCodec::kNvfp4>(exec, e);

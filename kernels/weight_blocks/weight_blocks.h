@@ -17,7 +17,7 @@ namespace hearth::kernels {
 //   y      : CPU kF32 or kF64, holding values of `to`; CUDA kF32 or kBF16, which `to` names
 // Floor of an element: its share of a block and one y.
 struct DecodeWeightsArgs {
-  formats::WeightCodec codec = formats::WeightCodec::kQ8_0;
+  formats::WeightCodec codec = formats::WeightCodec::kQ80;
   TensorView blocks;
   TensorView y;
   DType to = DType::kF32;
@@ -34,7 +34,7 @@ struct DecodeWeightsArgs {
 //   amax   : optional, one float on the tensors' device, raised to the largest magnitude of the new
 //            values, rounded to `to`, by QuantView's rule (core/tensor.h)
 struct EncodeWeightsArgs {
-  formats::WeightCodec codec = formats::WeightCodec::kQ8_0;
+  formats::WeightCodec codec = formats::WeightCodec::kQ80;
   TensorView x;
   TensorView blocks;
   bool keep = false;

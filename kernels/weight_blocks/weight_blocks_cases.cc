@@ -21,15 +21,15 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    {"q8_0_256", WeightCodec::kQ8_0, 256},
-    {"q8_0_9984", WeightCodec::kQ8_0, 9984},
-    {"q4_0_128", WeightCodec::kQ4_0, 128},
-    {"q4_0_20352", WeightCodec::kQ4_0, 20352},
+    {"q8_0_256", WeightCodec::kQ80, 256},
+    {"q8_0_9984", WeightCodec::kQ80, 9984},
+    {"q4_0_128", WeightCodec::kQ40, 128},
+    {"q4_0_20352", WeightCodec::kQ40, 20352},
     {"nvfp4_128", WeightCodec::kNvfp4, 128},
     {"nvfp4_9088", WeightCodec::kNvfp4, 9088},
-    {"skipped_1024", WeightCodec::kQ8_0, 1024, true},
-    {"perf_q8_0_8m", WeightCodec::kQ8_0, int64_t{8} << 20},
-    {"perf_q4_0_8m", WeightCodec::kQ4_0, int64_t{8} << 20},
+    {"skipped_1024", WeightCodec::kQ80, 1024, true},
+    {"perf_q8_0_8m", WeightCodec::kQ80, int64_t{8} << 20},
+    {"perf_q4_0_8m", WeightCodec::kQ40, int64_t{8} << 20},
     {"perf_nvfp4_8m", WeightCodec::kNvfp4, int64_t{8} << 20},
 };
 
@@ -47,7 +47,7 @@ BufferSpec Wide(std::string name, int64_t count, Role role, Fill fill = {}) {
 // Largest step between neighbouring values under a scale that a group may have, over its largest
 // magnitude: 1/56, 1/3.5 and 2/2.5, as a group keeps its scale down to half of the codes.
 double StepOf(WeightCodec codec) {
-  return codec == WeightCodec::kQ8_0 ? 1 / 56.0 : codec == WeightCodec::kQ4_0 ? 1 / 3.5 : 0.8;
+  return codec == WeightCodec::kQ80 ? 1 / 56.0 : codec == WeightCodec::kQ40 ? 1 / 3.5 : 0.8;
 }
 
 std::string Check(const Shape& s, const Buffers& b) {

@@ -11,7 +11,7 @@ namespace {
 
 using formats::WeightCodec;
 
-constexpr WeightCodec kCodecs[] = {WeightCodec::kQ8_0, WeightCodec::kQ4_0, WeightCodec::kNvfp4};
+constexpr WeightCodec kCodecs[] = {WeightCodec::kQ80, WeightCodec::kQ40, WeightCodec::kNvfp4};
 constexpr int64_t kCount = 4096;
 
 class Weights {
