@@ -295,7 +295,7 @@ TEST_F(ExportTest, StoredBlocks_AreCopied) {
     EXPECT_NE(found, entries.end()) << name;
     return static_cast<size_t>(found - entries.begin());
   };
-  constexpr int64_t kRow = 64 / 32 * 34;
+  constexpr int64_t kRow = int64_t{64} / 32 * 34;
   const auto row_of = [&](size_t index, int64_t row) {
     std::string bytes;
     for (int64_t i = 0; i < kRow; ++i) {
@@ -306,7 +306,7 @@ TEST_F(ExportTest, StoredBlocks_AreCopied) {
   const size_t gate_up = entry_of(
       m.table[static_cast<size_t>(spec::FindParameter(m.table, spec::Slot::kFfnIn, 1))].name);
   std::string up;
-  for (int64_t row = spec.ffn_hidden(); row < 2 * spec.ffn_hidden(); ++row) {
+  for (int64_t row = spec.ffn_hidden(); row < int64_t{2} * spec.ffn_hidden(); ++row) {
     up += row_of(gate_up, row);
   }
   EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").bytes, up);
