@@ -51,7 +51,7 @@ void EncodeBlock(const EncodeWeightsArgs& args,
   using Code = WeightCode<kCodec>;
   uint32_t codes[kMostInBlock];
   for (int g = 0; g < kRow.block / kRow.group; ++g) {
-    float* const x = values + g * kRow.group;
+    float* const x = values + int64_t{g} * kRow.group;
     WeightRange range = {x[0], x[0]};
     for (int i = 1; i < kRow.group; ++i) {
       range = formats::Join(range, {x[i], x[i]});
@@ -81,7 +81,7 @@ void EncodeAll(const Exec& exec, const EncodeWeightsArgs& args) {
   const RngKey key = {args.seed, RngPurpose::kStochasticRounding, static_cast<uint32_t>(step), 0,
                       args.index};
   ParallelFor(exec, args.x.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    float values[kMostInBlock];
+    float values[kMostInBlock] = {};
     for (int64_t at = begin; at < end; at += kRow.block) {
       std::transform(args.x.as<T>() + at, args.x.as<T>() + at + kRow.block, values,
                      [](T x) { return static_cast<float>(x); });

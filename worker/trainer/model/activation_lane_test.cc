@@ -72,7 +72,7 @@ class ActivationLaneTest : public testing::TestWithParam<int> {
 
   std::vector<spec::Parameter> table_;
   std::unique_ptr<Arena> arena_;
-  const kernels::Exec exec_;
+  kernels::Exec exec_;
   std::unique_ptr<ActivationLane> lane_;
 };
 INSTANTIATE_TEST_SUITE_P(Layers, ActivationLaneTest, testing::Values(1, 2, 3, 4, 7));

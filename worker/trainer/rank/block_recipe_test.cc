@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/io/sha256.h"
 #include "common/spec/plan/plan_inputs.h"
 #include "common/spec/plan/training_plan.h"
@@ -221,15 +222,15 @@ TEST_F(TechniquesTest, EachOperand_ChangesTheCurveAndEveryLevelGivesTheSameBits)
     const std::string folder = std::string(row.recipe) + row.list;
     std::set<std::vector<double>> curves = {Losses(Job(row.recipe, 4), folder)};
     for (const std::string& name : row.names) {
-      SCOPED_TRACE(folder + " " + name);
+      SCOPED_TRACE(absl::StrCat(folder, " ", name));
       v1::JobSpec spec = Switched(Job(row.recipe, 4), row.list, {name});
       spec.mutable_precision()->set_stats_every(2);
       spec.set_recompute("none");
       const std::vector<double> want = Facts(spec, folder + name);
       spec.set_recompute("block");
-      EXPECT_EQ(Facts(spec, folder + name + "block"), want);
+      EXPECT_EQ(Facts(spec, absl::StrCat(folder, name, "block")), want);
       spec.mutable_precision()->clear_stats_every();
-      EXPECT_TRUE(curves.insert(Losses(spec, folder + name + "curve")).second)
+      EXPECT_TRUE(curves.insert(Losses(spec, absl::StrCat(folder, name, "curve"))).second)
           << "it changes nothing";
     }
   }
