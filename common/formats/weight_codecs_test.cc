@@ -183,20 +183,20 @@ TEST(WeightCodecs, RoundUpWith_GoesUpAsOftenAsThePartCutOff) {
 
 // Blocks as files have them: the decoder of GGUF's formats reads the same values.
 TEST(WeightCodecs, Layout_IsThatOfStoredFormats) {
-  for (const WeightCodec codec : {WeightCodec::kQ80, WeightCodec::kQ40}) {
+  for (const WeightCodec codec : kCodecs) {
     DispatchWeightCodec(codec, [&]<WeightCodec kCodec>(WeightCodecTag<kCodec>) {
       const StoredFormat* const format = FindStoredFormat(RowOf(kCodec).name);
       ASSERT_NE(format, nullptr);
       ASSERT_EQ(format->block, RowOf(kCodec).block);
       ASSERT_EQ(format->block_bytes, RowOf(kCodec).block_bytes);
-      uint8_t block[34];
-      for (int i = 0; i < 34; ++i) {
+      uint8_t block[36];
+      for (int i = 0; i < 36; ++i) {
         block[i] = static_cast<uint8_t>(37 * i + 11);
       }
-      float values[32];
+      float values[64];
       format->decode(block, 1, values);
-      const float d = WeightCode<kCodec>::Scale(block, 0);
-      for (int i = 0; i < 32; ++i) {
+      for (int i = 0; i < RowOf(kCodec).block; ++i) {
+        const float d = WeightCode<kCodec>::Scale(block, i / RowOf(kCodec).group);
         EXPECT_EQ(WeightCode<kCodec>::Value(CodeOf<kCodec>(block, i), d), values[i]) << i;
       }
     });
