@@ -61,8 +61,8 @@ class MemoryRows(harness.ClusterTest):
     WORKERS = 4
     SHARED_ROOT = True  # parts of a divided checkpoint
     # All jobs of a group stop at the first gate until a checkpoint of each is on disk, and at the second one to be killed.
-    GATES = {"written": "trainer.step@12", "killed": "trainer.step@20"}
-    FAULTS = "trainer.after_step=delay:5ms"  # so that the checkpoint is most often recorded between the gates
+    GATES = {"written": "trainer.step@12", "killed": "trainer.after_step@19"}
+    FAULTS = "trainer.before_allreduce=delay:5ms"  # so that the checkpoint is most often recorded between the gates
 
     def finish(self, job):
         """Waits for success; returns (checksums of all tensors by file, losses)."""
