@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/formats/codecs.h"
+#include "common/formats/weight_codecs.h"
 
 namespace hearth::formats {
 namespace {
@@ -123,14 +124,46 @@ void DecodeRowsQ4_0(const uint8_t* in, int64_t blocks, float* out) {
   }
 }
 
+using Nvfp4 = WeightCode<WeightCodec::kNvfp4>;
+constexpr WeightCodecRow kNvfp4 = RowOf(WeightCodec::kNvfp4);
+
+void EncodeRowsNvfp4(const float* in, int64_t blocks, uint8_t* out) {
+  std::memset(out, 0, static_cast<size_t>(blocks * kNvfp4.block_bytes));
+  for (int64_t b = 0; b < blocks; ++b, in += kNvfp4.block, out += kNvfp4.block_bytes) {
+    for (int i = 0; i < kNvfp4.block; ++i) {
+      const int group = i / kNvfp4.group;
+      if (i % kNvfp4.group == 0) {
+        const auto [least, largest] = std::minmax_element(in + i, in + i + kNvfp4.group);
+        Nvfp4::PutScale(out, group, Nvfp4::NextScale(0.0F, {*least, *largest}));
+      }
+      const uint32_t code = Nvfp4::Nearest(in[i], Nvfp4::Scale(out, group));
+      uint8_t& byte = out[CodeByte<WeightCodec::kNvfp4>(i)];
+      byte = static_cast<uint8_t>(byte | code << CodeShift<WeightCodec::kNvfp4>(i));
+    }
+  }
+}
+
+void DecodeRowsNvfp4(const uint8_t* in, int64_t blocks, float* out) {
+  for (int64_t b = 0; b < blocks; ++b, in += kNvfp4.block_bytes, out += kNvfp4.block) {
+    for (int i = 0; i < kNvfp4.block; ++i) {
+      out[i] = Nvfp4::Value(CodeOf<WeightCodec::kNvfp4>(in, i), Nvfp4::Scale(in, i / kNvfp4.group));
+    }
+  }
+}
+
+constexpr float kLargestF16 = 65504.0F;
+constexpr float kLargestNvfp4 = 448.0F * kE2m1Max * Nvfp4::kTensorScale;
+
 }  // namespace
 
 // clang-format off
 constinit const StoredFormat kStoredF32 = {"f32", 1, 4, EncodeRowsF32, DecodeRowsF32, 0, 0, "float32"};
 constinit const StoredFormat kStoredBf16 = {"bf16", 1, 2, EncodeRowsBf16, DecodeRowsBf16, 30, 32, "bfloat16"};
 constinit const StoredFormat kStoredF16 = {"f16", 1, 2, EncodeRowsF16, DecodeRowsF16, 1, 1, "float16"};
-constinit const StoredFormat kStoredQ8_0 = {"q8_0", kBlock, 34, EncodeRowsQ8_0, DecodeRowsQ8_0, 8, 7, ""};
-constinit const StoredFormat kStoredQ4_0 = {"q4_0", kBlock, 18, EncodeRowsQ4_0, DecodeRowsQ4_0, 2, 2, ""};
+constinit const StoredFormat kStoredQ8_0 = {"q8_0", kBlock, 34, EncodeRowsQ8_0, DecodeRowsQ8_0, 8, 7, "", kLargestF16 * 127};
+constinit const StoredFormat kStoredQ4_0 = {"q4_0", kBlock, 18, EncodeRowsQ4_0, DecodeRowsQ4_0, 2, 2, "", kLargestF16 * 8};
+constinit const StoredFormat kStoredNvfp4 = {"nvfp4", kNvfp4.block, kNvfp4.block_bytes, EncodeRowsNvfp4, DecodeRowsNvfp4, 40, 39, "",
+                                             kLargestNvfp4, Nvfp4::kTensorScale};
 // clang-format on
 
 const StoredFormat* FindStoredFormat(std::string_view name) {

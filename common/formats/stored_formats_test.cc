@@ -64,19 +64,95 @@ TEST(StoredFormats, QuantisedBlocks_AreTheRecordedOnes) {
   }
 }
 
+// The same of NVFP4, computed with NumPy by a search over all codes and all scales: the least scale
+// that is not below amax / 6, then the nearest code, the even one of two.
+TEST(StoredFormats, Nvfp4Blocks_AreTheRecordedOnes) {
+  const struct {
+    const char* name;
+    float (*value)(int i);
+    const char* bytes;
+  } cases[] = {
+      {"mixed", [](int i) { return static_cast<float>((i * 37 + 11) % 64 - 31) * 0.001F; },
+       "4b4b4b4b6eb57c17e04fd46df93fd26eb57c16e8c46d96fa37e25eb517e05ec46d96fa37"},
+      {"ramp", [](int i) { return static_cast<float>(i - 32) / 1024.0F; },
+       "4b43424befefefefefdedededfdfcfcebeae9e9d50616262637474756565656576767676"},
+      {"groups of their own, the first at the largest value",
+       [](int i) {
+         return 2.625F * std::exp2(-5.0F * static_cast<float>(i / 16)) *
+                (i % 3 == 0 ? -0.5F : 1.0F);
+       },
+       "7e562e077dd7777dd7777dd7d7777dd7777dd777777dd7777dd7777d7dd7777dd7777dd7"},
+      {"below the least scale", [](int i) { return static_cast<float>(i - 20) * 0x1p-30F; },
+       "010101018888888888888888080808080000000000000000000000000000000000000000"},
+      {"zero", [](int) { return 0.0F; },
+       "000000000000000000000000000000000000000000000000000000000000000000000000"},
+  };
+  for (const auto& c : cases) {
+    std::vector<float> values;
+    for (int i = 0; i < 64; ++i) {
+      values.push_back(c.value(i));
+    }
+    EXPECT_EQ(Encoded(kStoredNvfp4, values), c.bytes) << c.name;
+  }
+}
+
+// ggml's dequantize_row_nvfp4 (ggml/src/ggml-quants.c), written out: twice E2M1's values times half
+// of the scale, for every scale and every code.
+TEST(StoredFormats, Nvfp4Blocks_HoldWhatGgmlReads_TimesTheTensorScale) {
+  constexpr float kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, -0.0F, -1, -2, -3, -4, -6, -8, -12};
+  for (int scale = 0; scale < 0x7F; ++scale) {
+    const int exponent = scale >> 3;
+    const auto mantissa = static_cast<float>(scale & 7);
+    const float half = 0.5F * (exponent == 0 ? std::ldexp(mantissa, -9)
+                                             : std::ldexp(1.0F + mantissa / 8, exponent - 7));
+    std::vector<uint8_t> block(36);
+    for (size_t group = 0; group < 4; ++group) {
+      block[group] = static_cast<uint8_t>((scale + 31 * static_cast<int>(3 - group)) % 0x7F);
+    }
+    constexpr size_t kGroup = 3;
+    for (size_t j = 0; j < 8; ++j) {
+      block[4 + 8 * kGroup + j] = static_cast<uint8_t>(j | (15 - j) << 4);
+    }
+    std::vector<float> values(64);
+    kStoredNvfp4.decode(block.data(), 1, values.data());
+    for (size_t j = 0; j < 8; ++j) {
+      const float unit = half * kStoredNvfp4.tensor_scale;
+      EXPECT_EQ(values[16 * kGroup + j], kTwice[j] * unit) << scale;
+      EXPECT_EQ(values[16 * kGroup + 8 + j], kTwice[15 - j] * unit) << scale;
+    }
+  }
+}
+
+TEST(StoredFormats, LargestValueOfBlocks_IsHeld) {
+  for (const StoredFormat* format : kStoredFormats) {
+    if (format->block == 1) {
+      continue;
+    }
+    std::vector<uint8_t> bytes(static_cast<size_t>(format->block_bytes));
+    std::vector<float> values(static_cast<size_t>(format->block), -format->largest);
+    std::vector<float> back(values.size());
+    format->encode(values.data(), 1, bytes.data());
+    format->decode(bytes.data(), 1, back.data());
+    for (const float value : back) {
+      EXPECT_NEAR(value, -format->largest, 1e-3F * format->largest) << format->name;
+    }
+  }
+}
+
 TEST(StoredFormats, EveryFormat_DecodesToWithinItsStep) {
   std::vector<float> values;
   for (int i = 0; i < 64; ++i) {
-    values.push_back(std::sin(static_cast<float>(i)) * 3.0F);
+    values.push_back(std::sin(static_cast<float>(i)) * 2.5F);
   }
   const struct {
     const StoredFormat* format;
     float error;  // half a step; a q4_0 block's positive end is a whole one
   } cases[] = {{&kStoredF32, 0.0F},
-               {&kStoredBf16, 3.0F / 256},
-               {&kStoredF16, 3.0F / 2048},
-               {&kStoredQ8_0, 3.0F / 127 * 0.51F},
-               {&kStoredQ4_0, 3.0F / 8 * 1.01F}};
+               {&kStoredBf16, 2.5F / 256},
+               {&kStoredF16, 2.5F / 2048},
+               {&kStoredQ8_0, 2.5F / 127 * 0.51F},
+               {&kStoredQ4_0, 2.5F / 8 * 1.01F},
+               {&kStoredNvfp4, 2.5F / 6 * 1.13F}};
   for (const auto& c : cases) {
     const int64_t blocks = static_cast<int64_t>(values.size()) / c.format->block;
     std::vector<uint8_t> bytes(static_cast<size_t>(blocks * c.format->block_bytes));
@@ -96,7 +172,7 @@ TEST(StoredFormats, Rows_AreFoundByNameAndNumber) {
   }
   EXPECT_EQ(FindStoredFormat("q5_0"), nullptr);
   EXPECT_EQ(FindStoredFormat(6U), nullptr);
-  EXPECT_EQ(StoredFormatNames(), "f32, bf16, f16, q8_0, q4_0");
+  EXPECT_EQ(StoredFormatNames(), "f32, bf16, f16, q8_0, q4_0, nvfp4");
 }
 
 }  // namespace

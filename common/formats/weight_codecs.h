@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "common/formats/codecs.h"
 #include "common/formats/hd.h"
@@ -247,21 +248,23 @@ HEARTH_HD inline uint32_t CodeOf(const uint8_t* block, int i) {
   return static_cast<uint32_t>(block[CodeByte<kCodec>(i)]) >> CodeShift<kCodec>(i) & kMask;
 }
 
-// Calls fn.template operator()<kCodec>() (C++20) with a codec that is not kNone.
-#if __cplusplus >= 202002L
+// A codec as the type of an argument.
+template <WeightCodec kCodec>
+using WeightCodecTag = std::integral_constant<WeightCodec, kCodec>;
+
+// Calls fn with the tag of a codec that is not kNone.
 template <typename Fn>
 auto DispatchWeightCodec(WeightCodec codec, const Fn& fn) {
   switch (codec) {
     case WeightCodec::kQ40:
-      return fn.template operator()<WeightCodec::kQ40>();
+      return fn(WeightCodecTag<WeightCodec::kQ40>());
     case WeightCodec::kNvfp4:
-      return fn.template operator()<WeightCodec::kNvfp4>();
+      return fn(WeightCodecTag<WeightCodec::kNvfp4>());
     case WeightCodec::kNone:
     case WeightCodec::kQ80:
       break;
   }
-  return fn.template operator()<WeightCodec::kQ80>();
+  return fn(WeightCodecTag<WeightCodec::kQ80>());
 }
-#endif
 
 }  // namespace hearth::formats

@@ -38,7 +38,7 @@ std::vector<float> Scales() {
 
 TEST(WeightCodecs, EveryValue_HasItsCode_WhateverTheRandomBits) {
   for (const WeightCodec codec : kCodecs) {
-    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
+    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>(WeightCodecTag<kCodec>) {
       using Code = WeightCode<kCodec>;
       for (const float d : Scales<kCodec>()) {
         if (kCodec == WeightCodec::kQ80 && d < 0) {
@@ -64,7 +64,7 @@ TEST(WeightCodecs, EveryValue_HasItsCode_WhateverTheRandomBits) {
 
 TEST(WeightCodecs, EveryScale_IsStoredAsItIs) {
   for (const WeightCodec codec : kCodecs) {
-    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
+    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>(WeightCodecTag<kCodec>) {
       for (const float d : Scales<kCodec>()) {
         uint8_t block[64] = {};
         WeightCode<kCodec>::PutScale(block, 0, d);
@@ -76,7 +76,7 @@ TEST(WeightCodecs, EveryScale_IsStoredAsItIs) {
 
 TEST(WeightCodecs, NewScale_HoldsItsRange_AndIsKept) {
   for (const WeightCodec codec : kCodecs) {
-    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
+    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>(WeightCodecTag<kCodec>) {
       using Code = WeightCode<kCodec>;
       for (int k = 0; k < 69; ++k) {  // up to 2
         const float amax = 1e-9F * std::pow(1.37F, static_cast<float>(k));
@@ -119,7 +119,7 @@ TEST(WeightCodecs, Scale_StaysWhileValuesFit_AndUseHalfOfTheCodes) {
 
 TEST(WeightCodecs, WhatIsNotFinite_MakesTheScaleNan) {
   for (const WeightCodec codec : kCodecs) {
-    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
+    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>(WeightCodecTag<kCodec>) {
       using Code = WeightCode<kCodec>;
       constexpr float kInfinity = std::numeric_limits<float>::infinity();
       for (const WeightRange& range :
@@ -138,7 +138,7 @@ TEST(WeightCodecs, WhatIsNotFinite_MakesTheScaleNan) {
 
 TEST(WeightCodecs, ZeroBytes_AreZeros) {
   for (const WeightCodec codec : kCodecs) {
-    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
+    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>(WeightCodecTag<kCodec>) {
       const uint8_t block[64] = {};
       for (int i = 0; i < RowOf(kCodec).block; ++i) {
         const float d = WeightCode<kCodec>::Scale(block, i / RowOf(kCodec).group);
@@ -154,7 +154,7 @@ TEST(WeightCodecs, ZeroBytes_AreZeros) {
 TEST(WeightCodecs, StochasticRounding_IsUnbiased) {
   constexpr int kDraws = 1 << 16;
   for (const WeightCodec codec : kCodecs) {
-    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
+    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>(WeightCodecTag<kCodec>) {
       constexpr float kD = 0.25F;
       for (const float x : {0.03F, -0.11F, 0.26F, 0.4F, -0.7F, 0.9F, -1.2F, 1.4F}) {
         double sum = 0;
@@ -183,20 +183,20 @@ TEST(WeightCodecs, RoundUpWith_GoesUpAsOftenAsThePartCutOff) {
 
 // Blocks as files have them: the decoder of GGUF's formats reads the same values.
 TEST(WeightCodecs, Layout_IsThatOfStoredFormats) {
-  for (const WeightCodec codec : {WeightCodec::kQ80, WeightCodec::kQ40}) {
-    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>() {
+  for (const WeightCodec codec : kCodecs) {
+    DispatchWeightCodec(codec, [&]<WeightCodec kCodec>(WeightCodecTag<kCodec>) {
       const StoredFormat* const format = FindStoredFormat(RowOf(kCodec).name);
       ASSERT_NE(format, nullptr);
       ASSERT_EQ(format->block, RowOf(kCodec).block);
       ASSERT_EQ(format->block_bytes, RowOf(kCodec).block_bytes);
-      uint8_t block[34];
-      for (int i = 0; i < 34; ++i) {
+      uint8_t block[36];
+      for (int i = 0; i < 36; ++i) {
         block[i] = static_cast<uint8_t>(37 * i + 11);
       }
-      float values[32];
+      float values[64];
       format->decode(block, 1, values);
-      const float d = WeightCode<kCodec>::Scale(block, 0);
-      for (int i = 0; i < 32; ++i) {
+      for (int i = 0; i < RowOf(kCodec).block; ++i) {
+        const float d = WeightCode<kCodec>::Scale(block, i / RowOf(kCodec).group);
         EXPECT_EQ(WeightCode<kCodec>::Value(CodeOf<kCodec>(block, i), d), values[i]) << i;
       }
     });

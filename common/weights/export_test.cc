@@ -47,10 +47,15 @@ class ExportTest : public ::testing::Test {
     return spec;
   }
 
-  // Writes the folder of a model and returns its tensors by name.
-  std::map<std::string, TestTensor> WriteModel(const v1::ModelSpec& spec) {
+  // Writes the folder of a model, its values times `factor`, and returns its tensors by name.
+  std::map<std::string, TestTensor> WriteModel(const v1::ModelSpec& spec, float factor = 1.0F) {
     const TestModel m = MakeTestModel(spec);
     auto tensors = TestTensors(m);
+    for (auto& [name, tensor] : tensors) {
+      for (float& value : tensor.values) {
+        value *= factor;
+      }
+    }
     WriteTestFolder(model_, m, tensors);
     return tensors;
   }
@@ -257,69 +262,186 @@ TEST_F(ExportTest, Quantised_MatricesInBlocks_VectorsF32_OddRowsF16) {
   }
 }
 
-// A model that was trained in blocks: they go into the file as they are, row by row. Another format
-// is made of model.safetensors.
-TEST_F(ExportTest, StoredBlocks_AreCopied) {
-  const v1::ModelSpec spec = Llama64();
-  WriteModel(spec);
-  const TestModel m = MakeTestModel(spec);
-  const formats::StoredFormat& format = formats::kStoredQ8_0;
-  std::vector<TensorEntry> entries;
-  for (const spec::Parameter& p : m.table) {
-    if (p.group == spec::ParameterGroup::kMatrix && p.shape[1] % format.block == 0) {
-      entries.push_back({"q8_0." + p.name, TensorDType::kU8, {format.Bytes(p.elements())}});
+// A model that was trained in blocks.
+class StoredBlocksTest : public ExportTest,
+                         public ::testing::WithParamInterface<const formats::StoredFormat*> {
+ protected:
+  static constexpr int64_t kColumns = 64;
+
+  void SetUp() override {
+    ExportTest::SetUp();
+    WriteModel(spec_);
+    for (const spec::Parameter& p : m_.table) {
+      if (p.group == spec::ParameterGroup::kMatrix && p.shape[1] % format_.block == 0) {
+        entries_.push_back({absl::StrCat(std::string(format_.name), ".", p.name),
+                            TensorDType::kU8,
+                            {format_.Bytes(p.elements())}});
+      }
     }
+    ASSERT_FALSE(entries_.empty());
+    ASSERT_TRUE(Env::Real().CreateDirs(model_ + "/state").ok());
+    WriteBlocks();
   }
-  ASSERT_FALSE(entries.empty());
-  // Bytes that no encoder would make of the weights.
-  const auto byte = [](size_t index, int64_t at) {
-    return static_cast<uint8_t>(static_cast<int64_t>(index) * 31 + at * 7 + at / 34);
-  };
-  ASSERT_TRUE(Env::Real().CreateDirs(model_ + "/state").ok());
-  const auto written = WriteSafetensors(
-      Env::Real(), model_ + "/state/tensors.safetensors", entries, {},
-      [&byte](size_t index, int64_t begin, absl::Span<uint8_t> out) {
-        for (size_t i = 0; i < out.size(); ++i) {
-          out[i] = byte(index, begin + static_cast<int64_t>(i));
-        }
-        return absl::OkStatus();
-      },
-      1);
-  ASSERT_TRUE(written.ok()) << written.status();
-  const GgufFile file = Gguf(format);
-  EXPECT_THAT(notes_, ::testing::Contains(HasSubstr("matrices were trained in q8_0")));
-  const auto entry_of = [&entries](const std::string& name) {
-    const auto found = std::find_if(entries.begin(), entries.end(), [&name](const TensorEntry& e) {
-      return e.name == "q8_0." + name;
-    });
-    EXPECT_NE(found, entries.end()) << name;
-    return static_cast<size_t>(found - entries.begin());
-  };
-  constexpr int64_t kRow = int64_t{64} / 32 * 34;
-  const auto row_of = [&](size_t index, int64_t row) {
+
+  void WriteBlocks() {
+    const auto written = WriteSafetensors(
+        Env::Real(), model_ + "/state/tensors.safetensors", entries_, {},
+        [this](size_t index, int64_t begin, absl::Span<uint8_t> out) {
+          for (size_t i = 0; i < out.size(); ++i) {
+            out[i] = Byte(index, begin + static_cast<int64_t>(i));
+          }
+          return absl::OkStatus();
+        },
+        1);
+    ASSERT_TRUE(written.ok()) << written.status();
+  }
+
+  // Bytes that no encoder would make of the weights; scales, within the first four of a block, are
+  // finite.
+  uint8_t Byte(size_t index, int64_t at) const {
+    const auto byte = static_cast<uint8_t>(static_cast<int64_t>(index) * 31 + at * 7 + at / 34);
+    return at % format_.block_bytes < 4 ? static_cast<uint8_t>(scale_byte_ + byte % 0x20) : byte;
+  }
+  // Rows of a layer's parameter: row i of the result is row `from(i)`.
+  std::string RowsOf(spec::Slot slot,
+                     int layer,
+                     int64_t rows,
+                     const std::function<int64_t(int64_t)>& from) const {
+    const int k = spec::FindParameter(m_.table, slot, layer);
+    const std::string name = "." + m_.table[static_cast<size_t>(k)].name;
+    const auto entry =
+        std::find_if(entries_.begin(), entries_.end(),
+                     [&name](const TensorEntry& e) { return std::string(e.name).ends_with(name); });
+    EXPECT_NE(entry, entries_.end()) << name;
+    const auto index = static_cast<size_t>(entry - entries_.begin());
+    const int64_t row_bytes = format_.Bytes(kColumns);
     std::string bytes;
-    for (int64_t i = 0; i < kRow; ++i) {
-      bytes.push_back(static_cast<char>(byte(index, row * kRow + i)));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < row_bytes; ++i) {
+        bytes.push_back(static_cast<char>(Byte(index, from(row) * row_bytes + i)));
+      }
     }
     return bytes;
-  };
-  const size_t gate_up = entry_of(
-      m.table[static_cast<size_t>(spec::FindParameter(m.table, spec::Slot::kFfnIn, 1))].name);
-  std::string up;
-  for (int64_t row = spec.ffn_hidden(); row < int64_t{2} * spec.ffn_hidden(); ++row) {
-    up += row_of(gate_up, row);
   }
-  EXPECT_EQ(file.tensors.at("blk.1.ffn_up.weight").bytes, up);
+
+  const formats::StoredFormat& format_ = *GetParam();
+  const v1::ModelSpec spec_ = Llama64();
+  const TestModel m_ = MakeTestModel(spec_);
+  std::vector<TensorEntry> entries_;
+  uint8_t scale_byte_ = 0x20;
+};
+INSTANTIATE_TEST_SUITE_P(Formats,
+                         StoredBlocksTest,
+                         ::testing::Values(&formats::kStoredQ8_0,
+                                           &formats::kStoredQ4_0,
+                                           &formats::kStoredNvfp4),
+                         [](const auto& test) { return std::string(test.param->name); });
+
+// They go into the file as they are, row by row. Another format is made of model.safetensors.
+TEST_P(StoredBlocksTest, AreCopied) {
+  const GgufFile file = Gguf(format_);
+  EXPECT_THAT(notes_, ::testing::Contains(HasSubstr(
+                          absl::StrCat("matrices were trained in ", std::string(format_.name)))));
+  const GgufFile::Tensor& up = file.tensors.at("blk.1.ffn_up.weight");
+  EXPECT_EQ(up.type, format_.ggml_type);
+  EXPECT_THAT(up.dimensions, ElementsAre(64, spec_.ffn_hidden()));
+  EXPECT_EQ(up.bytes, RowsOf(spec::Slot::kFfnIn, 1, spec_.ffn_hidden(),
+                             [this](int64_t row) { return spec_.ffn_hidden() + row; }));
   // Heads of 16 rows, whose halves are neighbours in the file.
-  const size_t qkv = entry_of(
-      m.table[static_cast<size_t>(spec::FindParameter(m.table, spec::Slot::kQkv, 0))].name);
-  std::string q;
-  for (int64_t row = 0; row < 64; ++row) {
-    q += row_of(qkv, row / 16 * 16 + row % 2 * 8 + row % 16 / 2);
-  }
-  EXPECT_EQ(file.tensors.at("blk.0.attn_q.weight").bytes, q);
-  Gguf(formats::kStoredQ4_0);
+  EXPECT_EQ(file.tensors.at("blk.0.attn_q.weight").bytes,
+            RowsOf(spec::Slot::kQkv, 0, 64,
+                   [](int64_t row) { return row / 16 * 16 + row % 2 * 8 + row % 16 / 2; }));
+  EXPECT_EQ(file.tensors.at("blk.0.attn_output.weight").bytes,
+            RowsOf(spec::Slot::kAttnOut, 0, 64, [](int64_t row) { return row; }));
+  Gguf(formats::kStoredF16);
   EXPECT_THAT(notes_, ::testing::Not(::testing::Contains(HasSubstr("were trained in"))));
+}
+
+TEST_P(StoredBlocksTest, ScaleThatIsNotFinite_IsNamed) {
+  scale_byte_ = 0x60;  // up to 0x7F: NaN in E4M3, and as the high byte of an f16
+  WriteBlocks();
+  const auto done = Export(kGgufExport, format_, dir_ + "/out.gguf");
+  EXPECT_THAT(std::string(done.status().message()), HasSubstr("has a value that is not finite in"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/out.gguf"));
+}
+
+// Makes the values of a test's model lie below 1, as weights do.
+constexpr float kSmall = 0x1p-10F;
+
+// As llama.cpp reads them: 40 is GGML_TYPE_NVFP4, 39 LLAMA_FTYPE_MOSTLY_NVFP4.
+TEST_F(ExportTest, Nvfp4_HasAScaleBesideEachMatrixOfALayer) {
+  for (const char* type : {"llama", "mistral", "phi3", "qwen3"}) {
+    std::filesystem::remove_all(model_);
+    v1::ModelSpec spec = TestModelSpec(type);
+    spec.set_hidden(64);
+    spec.set_head_dim(16);
+    spec.set_ffn_hidden(96);
+    WriteModel(spec, kSmall);
+    const GgufFile file = Gguf(formats::kStoredNvfp4);
+    EXPECT_EQ(file.Integer("general.file_type"), 39U);
+    EXPECT_EQ(file.Integer("general.quantization_version"), 2U);
+    int scales = 0;
+    for (const auto& [name, tensor] : file.tensors) {
+      if (name.ends_with(".scale")) {
+        ++scales;
+        EXPECT_EQ(tensor.type, 0U) << name;
+        EXPECT_THAT(tensor.dimensions, ElementsAre(1)) << name;
+        EXPECT_THAT(Floats(tensor), ElementsAre(0x1p-10F)) << name;
+        const std::string of = name.substr(0, name.size() - 5) + "weight";
+        EXPECT_EQ(file.tensors.at(of).type, 40U) << of;
+        EXPECT_EQ(file.tensors.at(of).dimensions[0], 64U) << of;
+      }
+    }
+    // q, k, v, output, gate and up of two layers; rows of down have 96 elements.
+    EXPECT_EQ(scales, 12) << type;
+    EXPECT_EQ(file.tensors.at("blk.0.ffn_down.weight").type, 1U);
+    EXPECT_EQ(file.tensors.at("blk.0.ffn_norm.weight").type, 0U);
+    EXPECT_EQ(file.tensors.at("token_embd.weight").type, 30U);
+    EXPECT_THAT(notes_, ::testing::Contains(HasSubstr("outside the layers are bf16 (token_embd")));
+  }
+}
+
+TEST_F(ExportTest, Nvfp4_OfBf16Weights_IsWithinAStep) {
+  const auto hf = WriteModel(Llama64(), kSmall);
+  const GgufFile file = Gguf(formats::kStoredNvfp4);
+  const TestTensor& want = hf.at("model.layers.1.mlp.up_proj.weight");
+  std::vector<float> got(want.values.size());
+  formats::kStoredNvfp4.decode(
+      reinterpret_cast<const uint8_t*>(file.tensors.at("blk.1.ffn_up.weight").bytes.data()),
+      static_cast<int64_t>(got.size()) / 64, got.data());
+  for (size_t i = 0; i < got.size(); i += 16) {
+    float amax = 0;
+    for (size_t k = i; k < i + 16; ++k) {
+      amax = std::max(amax, std::fabs(want.values[k]));
+    }
+    for (size_t k = i; k < i + 16; ++k) {
+      ASSERT_NEAR(got[k], want.values[k], 0.19F * amax) << k;
+    }
+  }
+}
+
+TEST_F(ExportTest, Nvfp4_ValueAboveItsLargest_IsNamed) {
+  auto tensors = WriteModel(Llama64(), kSmall);
+  tensors.at("model.layers.1.mlp.up_proj.weight").values[64 * 5 + 3] = -2.75F;
+  WriteTestFolder(model_, MakeTestModel(Llama64()), tensors);
+  EXPECT_TRUE(Export(kGgufExport, formats::kStoredQ4_0, dir_ + "/q4").ok());
+  const auto done = Export(kGgufExport, formats::kStoredNvfp4, dir_ + "/nv");
+  EXPECT_THAT(std::string(done.status().message()),
+              HasSubstr("tensor blk.1.ffn_up.weight has -2.75 in row 5, but nvfp4 holds at most "
+                        "2.625"));
+}
+
+// Its graphs of these do not multiply by the scales of the feed-forward block.
+TEST_F(ExportTest, Nvfp4_OfModelsWhoseScalesLlamaCppLeavesOut_IsRefused) {
+  for (const char* type : {"qwen2", "gpt2"}) {
+    std::filesystem::remove_all(model_);
+    WriteModel(TestModelSpec(type));
+    const auto done = Export(kGgufExport, formats::kStoredNvfp4, dir_ + "/out.gguf");
+    EXPECT_TRUE(absl::IsUnimplemented(done.status())) << done.status();
+    EXPECT_THAT(std::string(done.status().message()),
+                HasSubstr(absl::StrCat("cannot run this ", type, " model in nvfp4")));
+    EXPECT_FALSE(std::filesystem::exists(dir_ + "/out.gguf"));
+  }
 }
 
 TEST_F(ExportTest, FileOfSeveralChunks_IsTheSameForAnyThreads) {

@@ -95,6 +95,24 @@ std::string Head(const GgufMetadata& metadata,
   return head;
 }
 
+// kInvalidArgument, with tensor and row: a value of rows from `first` on that blocks cannot hold.
+absl::Status CheckHeld(const GgufTensor& tensor, int64_t first, const std::vector<float>& values) {
+  const float largest = tensor.format->largest;
+  const auto bad = std::find_if_not(values.begin(), values.end(),
+                                    [largest](float value) { return std::fabs(value) <= largest; });
+  if (bad == values.end()) {
+    return absl::OkStatus();
+  }
+  const int64_t row = first + (bad - values.begin()) / tensor.columns();
+  const std::string format(tensor.format->name);
+  return absl::InvalidArgumentError(
+      std::isfinite(*bad)
+          ? absl::StrCat("tensor ", tensor.name, " has ", *bad, " in row ", row, ", but ", format,
+                         " holds at most ", largest)
+          : absl::StrCat("tensor ", tensor.name, " has a value that is not finite in row ", row,
+                         ", which ", format, " cannot hold"));
+}
+
 // Bytes [begin, begin + out.size()) of a tensor: its rows in batches, encoded whole, and of them
 // what is asked for.
 absl::Status FillTensorBytes(const GgufTensor& tensor,
@@ -113,14 +131,7 @@ absl::Status FillTensorBytes(const GgufTensor& tensor,
     values.resize(static_cast<size_t>(rows * tensor.columns()));
     HEARTH_RETURN_IF_ERROR(fill(index, row, rows, values.data()));
     if (tensor.format->block > 1) {
-      const auto bad = std::find_if_not(values.begin(), values.end(),
-                                        [](float value) { return std::isfinite(value); });
-      if (bad != values.end()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("tensor ", tensor.name, " has a value that is not finite in row ",
-                         row + (bad - values.begin()) / tensor.columns(), ", which ",
-                         std::string(tensor.format->name), " cannot hold"));
-      }
+      HEARTH_RETURN_IF_ERROR(CheckHeld(tensor, row, values));
     }
     encoded.resize(static_cast<size_t>(rows * row_bytes));
     tensor.format->encode(values.data(), static_cast<int64_t>(values.size()) / tensor.format->block,
@@ -133,21 +144,28 @@ absl::Status FillTensorBytes(const GgufTensor& tensor,
   return absl::OkStatus();
 }
 
-// The same of rows that are encoded already.
-void CopyTensorBytes(const GgufTensor& tensor,
-                     size_t index,
-                     const EncodedRow& encoded,
-                     int64_t begin,
-                     absl::Span<uint8_t> out) {
+// The same of rows that are encoded already. A scale that is NaN is found too: ggml reads one of
+// NVFP4 as zero.
+absl::Status CopyTensorBytes(const GgufTensor& tensor,
+                             size_t index,
+                             const EncodedRow& encoded,
+                             int64_t begin,
+                             absl::Span<uint8_t> out) {
   const int64_t row_bytes = tensor.format->Bytes(tensor.columns());
+  std::vector<float> values(static_cast<size_t>(tensor.columns()));
   while (!out.empty()) {
+    const int64_t row = begin / row_bytes;
     const int64_t within = begin % row_bytes;
+    const uint8_t* const bytes = encoded(index, row);
+    tensor.format->decode(bytes, tensor.columns() / tensor.format->block, values.data());
+    HEARTH_RETURN_IF_ERROR(CheckHeld(tensor, row, values));
     const auto count =
         static_cast<size_t>(std::min(row_bytes - within, static_cast<int64_t>(out.size())));
-    std::memcpy(out.data(), encoded(index, begin / row_bytes) + within, count);
+    std::memcpy(out.data(), bytes + within, count);
     out.remove_prefix(count);
     begin += static_cast<int64_t>(count);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -194,7 +212,7 @@ absl::StatusOr<FileFacts> WriteGguf(Env& env,
       const absl::Span<uint8_t> part =
           out.subspan(static_cast<size_t>(first - offset), static_cast<size_t>(past - first));
       if (encoded && encoded(i, 0) != nullptr) {
-        CopyTensorBytes(tensors[i], i, encoded, begin, part);
+        HEARTH_RETURN_IF_ERROR(CopyTensorBytes(tensors[i], i, encoded, begin, part));
       } else {
         HEARTH_RETURN_IF_ERROR(FillTensorBytes(tensors[i], i, fill, begin, part));
       }

@@ -50,8 +50,9 @@ using FillRows = std::function<absl::Status(size_t index, int64_t first, int64_t
 using EncodedRow = std::function<const uint8_t*(size_t index, int64_t row)>;
 
 // Writes the file with `threads` threads (>= 1), on which its bytes do not depend, and some
-// megabytes of memory for each. kInvalidArgument: two tensors of one name; a value that is not
-// finite in a format with blocks (tensor and row are named). Errors: those of `fill` and Env.
+// megabytes of memory for each. kInvalidArgument: two tensors of one name; a value that a format
+// with blocks cannot hold, also one that is not finite (tensor and row are named). Errors: those of
+// `fill` and Env.
 absl::StatusOr<FileFacts> WriteGguf(Env& env,
                                     const std::string& path,
                                     const GgufMetadata& metadata,

@@ -63,12 +63,18 @@ bool Llama3Rope(const ModelShape& s) {
   return s.rope_scaling.type == spec::RopeScalingType::kLlama3;
 }
 
+bool HasTensorScale(const formats::StoredFormat& format) {
+  return format.tensor_scale != 1.0F;
+}
+
 struct Architecture {
   std::string_view hf_class;
   std::string_view name;
   absl::Span<const TensorRow> rows;
   // llama.cpp rotates neighbours, not halves.
   bool neighbours = false;
+  // llama.cpp multiplies the product of each matrix by the scale of its tensor.
+  bool scales = false;
   // Why llama.cpp would compute something else; "" = it does not.
   std::string_view (*obstacle)(const ModelShape& shape);
 };
@@ -80,19 +86,19 @@ std::string_view NoObstacle(const ModelShape& /*shape*/) {
 constexpr std::string_view kNoRopeFactors = "its architecture there has no rope scaling of llama3";
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", "llama", kLlamaRows, true, NoObstacle},
-    {"mistral", "llama", kLlamaRows, true, NoObstacle},
-    {"phi3", "llama", kLlamaRows, true, NoObstacle},
-    {"qwen2", "qwen2", kLlamaRows, false,
+    {"llama", "llama", kLlamaRows, true, true, NoObstacle},
+    {"mistral", "llama", kLlamaRows, true, true, NoObstacle},
+    {"phi3", "llama", kLlamaRows, true, true, NoObstacle},
+    {"qwen2", "qwen2", kLlamaRows, false, false,
      [](const ModelShape& s) -> std::string_view { return Llama3Rope(s) ? kNoRopeFactors : ""; }},
-    {"qwen3", "qwen3", kLlamaRows, false,
+    {"qwen3", "qwen3", kLlamaRows, false, true,
      [](const ModelShape& s) -> std::string_view {
        return s.attention_bias != spec::AttentionBias::kNone
                   ? "its architecture there has no attention biases"
               : Llama3Rope(s) ? kNoRopeFactors
                               : "";
      }},
-    {"gpt2", "gpt2", kGpt2Rows, false,
+    {"gpt2", "gpt2", kGpt2Rows, false, false,
      [](const ModelShape& s) -> std::string_view {
        return s.activation == spec::Activation::kGelu
                   ? "its architecture there has the GELU by tanh, the model the one by erf"
@@ -100,7 +106,8 @@ constexpr Architecture kArchitectures[] = {
      }},
 };
 
-absl::StatusOr<const Architecture*> FindArchitecture(const ModelShape& shape) {
+absl::StatusOr<const Architecture*> FindArchitecture(const ModelShape& shape,
+                                                     const formats::StoredFormat& format) {
   const std::string_view hf_class = spec::DetectHfClass(shape).model_type;
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.hf_class != hf_class) {
@@ -110,6 +117,13 @@ absl::StatusOr<const Architecture*> FindArchitecture(const ModelShape& shape) {
     if (!obstacle.empty()) {
       return absl::UnimplementedError(absl::StrCat(
           "llama.cpp cannot run this ", std::string(hf_class), " model: ", std::string(obstacle)));
+    }
+    if (HasTensorScale(format) && !architecture.scales) {
+      return absl::UnimplementedError(
+          absl::StrCat("llama.cpp cannot run this ", std::string(hf_class), " model in ",
+                       std::string(format.name),
+                       ": its architecture there leaves out the scales of feed-forward matrices; "
+                       "q8_0 and q4_0 have none"));
     }
     return &architecture;
   }
@@ -199,27 +213,49 @@ RowRange RangeOf(const std::vector<spec::Parameter>& table,
 }
 
 const formats::StoredFormat& FormatOf(const GgufTensor& tensor,
-                                      Slot slot,
+                                      const spec::Parameter& parameter,
                                       const formats::StoredFormat& wanted) {
   // As llama.cpp's own converter does: vectors and positions stay in f32.
-  if (tensor.shape.size() < 2 || slot == Slot::kPositionEmbedding) {
+  if (tensor.shape.size() < 2 || parameter.slot == Slot::kPositionEmbedding) {
     return formats::kStoredF32;
+  }
+  // It looks up rows of an embedding without a scale, and a tied output projection is one.
+  if (HasTensorScale(wanted) && parameter.group != spec::ParameterGroup::kMatrix) {
+    return formats::kStoredBf16;
   }
   return tensor.columns() % wanted.block == 0 ? wanted : formats::kStoredF16;
 }
 
-// Notes the tensors that are stored in f16 because the wanted format cannot hold them.
+// Notes the tensors that have another format because the wanted one, with blocks, cannot hold them.
 void NoteOthers(const formats::StoredFormat& wanted, GgufModel& model) {
-  const auto other = [&](const GgufSource& source) {
-    return wanted.block > 1 && source.tensor.format == &formats::kStoredF16;
+  const auto of = [&model](const formats::StoredFormat& format) {
+    std::vector<const GgufTensor*> tensors;
+    for (const GgufSource& source : model.tensors) {
+      if (source.tensor.format == &format) {
+        tensors.push_back(&source.tensor);
+      }
+    }
+    return tensors;
   };
-  const auto first = std::find_if(model.tensors.begin(), model.tensors.end(), other);
-  if (first != model.tensors.end()) {
-    const auto count = std::count_if(model.tensors.begin(), model.tensors.end(), other);
-    model.notes.push_back(absl::StrCat(
-        count, " matrices are f16, because their rows are no multiple of ", wanted.block,
-        " elements (", first->tensor.name, " has ", first->tensor.columns(), ")"));
+  if (const auto odd = of(formats::kStoredF16); !odd.empty()) {
+    model.notes.push_back(
+        absl::StrCat(odd.size(), " matrices are f16, because their rows are no multiple of ",
+                     wanted.block, " elements (", odd[0]->name, " has ", odd[0]->columns(), ")"));
   }
+  if (const auto outside = of(formats::kStoredBf16); !outside.empty()) {
+    model.notes.push_back(absl::StrCat(outside.size(), " matrices outside the layers are bf16 (",
+                                       outside[0]->name, "), because ", std::string(wanted.name),
+                                       " has a scale of the tensor"));
+  }
+}
+
+// The tensor of a matrix's scale. `stem`: the matrix's name without ".weight".
+GgufSource ScaleOf(const std::string& stem, const formats::StoredFormat& format) {
+  GgufSource scale;
+  scale.tensor.name = absl::StrCat(stem, ".scale");
+  scale.tensor.shape = {1};
+  scale.values = {format.tensor_scale};
+  return scale;
 }
 
 void AddTensors(const ModelShape& shape,
@@ -236,18 +272,23 @@ void AddTensors(const ModelShape& shape,
         continue;
       }
       GgufSource source;
-      source.tensor.name =
+      const std::string stem =
           absl::StrCat(parameter.layer < 0 ? "" : absl::StrCat("blk.", parameter.layer, "."),
-                       std::string(row.name), parameter.is_bias ? ".bias" : ".weight");
+                       std::string(row.name));
+      source.tensor.name = absl::StrCat(stem, parameter.is_bias ? ".bias" : ".weight");
       source.tensor.shape = {range.rows};
       if (parameter.shape.size() > 1) {
         source.tensor.shape.push_back(Columns(parameter));
       }
-      source.tensor.format = &FormatOf(source.tensor, row.slot, format);
+      source.tensor.format = &FormatOf(source.tensor, parameter, format);
       source.parameter = static_cast<int>(k);
       source.row_offset = range.first;
       source.head_dim = architecture.neighbours && row.rotated != Rotated::kNo ? shape.head_dim : 0;
+      const formats::StoredFormat& own = *source.tensor.format;
       model.tensors.push_back(std::move(source));
+      if (HasTensorScale(own)) {
+        model.tensors.push_back(ScaleOf(stem, own));
+      }
     }
   }
 }
@@ -267,11 +308,13 @@ int64_t GgufSource::RowOf(int64_t row) const {
 absl::StatusOr<GgufModel> DescribeGguf(const ModelShape& shape,
                                        const std::vector<spec::Parameter>& table,
                                        const formats::StoredFormat& format) {
-  HEARTH_ASSIGN_OR_RETURN(const Architecture* const architecture, FindArchitecture(shape));
+  HEARTH_ASSIGN_OR_RETURN(const Architecture* const architecture, FindArchitecture(shape, format));
   GgufModel model;
   model.metadata = Sizes(shape, architecture->name, format);
   AddTensors(shape, table, *architecture, format, model);
-  NoteOthers(format, model);
+  if (format.block > 1) {
+    NoteOthers(format, model);
+  }
   if (shape.position == spec::Position::kRope && Llama3Rope(shape)) {
     GgufSource factors;
     factors.values = RopeFactors(shape);

@@ -1,5 +1,9 @@
 // What llama.cpp calls a model's architecture, sizes and tensors. Facts: convert_hf_to_gguf.py and
-// src/llama-model.cpp of llama.cpp.
+// src/llama-model.cpp of llama.cpp. What it does with the scale of an NVFP4 tensor:
+// src/llama-model.cpp (reads "scale" beside the weights of any layer), build_qkv, build_attn and
+// build_ffn of src/llama-graph.cpp (multiply a product by it), and src/models/ at commits 069be0ae
+// (llama, qwen3: pass all of them), 0215468f (qwen2) and 82234e08 (gpt2: those of the feed-forward
+// block are left out).
 #pragma once
 
 #include <cstddef>
@@ -38,8 +42,10 @@ struct GgufModel {
 };
 
 // `table`: of the shape. Matrices get `format`, or f16 (with a note) where their rows are no
-// multiple of its block; vectors and learned positions stay f32. A tied output projection is left
-// out. kUnimplemented: llama.cpp has no architecture that computes this model; says why.
+// multiple of its block; vectors and learned positions stay f32. In a format with a scale of the
+// tensor each such matrix has a tensor of one element beside it, "<name>.scale", and matrices
+// outside the layers stay bf16. A tied output projection is left out. kUnimplemented: llama.cpp has
+// no architecture that computes this model, or not in this format; says why.
 absl::StatusOr<GgufModel> DescribeGguf(const spec::ModelShape& shape,
                                        const std::vector<spec::Parameter>& table,
                                        const formats::StoredFormat& format);

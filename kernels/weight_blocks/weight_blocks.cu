@@ -179,19 +179,8 @@ absl::Status DecodeWeights(const Exec& exec, const DecodeWeightsArgs& args) {
   if (args.y.numel() == 0) {
     return absl::OkStatus();
   }
-  switch (args.codec) {
-    case WeightCodec::kQ80:
-      LaunchDecode<WeightCodec::kQ80>(exec, args);
-      break;
-    case WeightCodec::kQ40:
-      LaunchDecode<WeightCodec::kQ40>(exec, args);
-      break;
-    case WeightCodec::kNvfp4:
-      LaunchDecode<WeightCodec::kNvfp4>(exec, args);
-      break;
-    case WeightCodec::kNone:
-      return absl::InternalError(absl::StrCat(kOp, ": the door lets no other codec in"));
-  }
+  formats::DispatchWeightCodec(
+      args.codec, [&](auto codec) { LaunchDecode<decltype(codec)::value>(exec, args); });
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 
@@ -203,19 +192,8 @@ absl::Status EncodeWeights(const Exec& exec, const EncodeWeightsArgs& args) {
     return absl::OkStatus();
   }
   const Encoding e = EncodingOf(args);
-  switch (args.codec) {
-    case WeightCodec::kQ80:
-      LaunchEncode<WeightCodec::kQ80>(exec, e);
-      break;
-    case WeightCodec::kQ40:
-      LaunchEncode<WeightCodec::kQ40>(exec, e);
-      break;
-    case WeightCodec::kNvfp4:
-      LaunchEncode<WeightCodec::kNvfp4>(exec, e);
-      break;
-    case WeightCodec::kNone:
-      return absl::InternalError(absl::StrCat(kOp, ": the door lets no other codec in"));
-  }
+  formats::DispatchWeightCodec(args.codec,
+                               [&](auto codec) { LaunchEncode<decltype(codec)::value>(exec, e); });
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 

@@ -105,7 +105,9 @@ absl::Status DecodeWeights(const Exec& exec, const DecodeWeightsArgs& args) {
   }
   return DispatchFloating(args.y.dtype, [&]<typename T>() {
     formats::DispatchWeightCodec(args.codec,
-                                 [&]<WeightCodec kCodec>() { DecodeAll<kCodec, T>(exec, args); });
+                                 [&]<WeightCodec kCodec>(formats::WeightCodecTag<kCodec>) {
+                                   DecodeAll<kCodec, T>(exec, args);
+                                 });
     return absl::OkStatus();
   });
 }
@@ -116,7 +118,9 @@ absl::Status EncodeWeights(const Exec& exec, const EncodeWeightsArgs& args) {
   }
   return DispatchFloating(args.x.dtype, [&]<typename T>() {
     formats::DispatchWeightCodec(args.codec,
-                                 [&]<WeightCodec kCodec>() { EncodeAll<kCodec, T>(exec, args); });
+                                 [&]<WeightCodec kCodec>(formats::WeightCodecTag<kCodec>) {
+                                   EncodeAll<kCodec, T>(exec, args);
+                                 });
     return absl::OkStatus();
   });
 }

@@ -303,6 +303,50 @@ class BenchTools(unittest.TestCase):
         self.assertEqual(self.gpu_check("--only", "nothing").returncode, 2)
 
 
+class LargestModelsTest(unittest.TestCase):
+    PLAN = {"gpus": [{"gpu": "RTX 5090", "memory_bytes": 32000, "formats": [
+        {"tier": f"memory_tier: {tier}",
+         "largest": {"parameters": 10**9, "total_bytes": 30000, "layers": 8, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16,
+                     "ffn_hidden": 128},
+         "too_large": {"parameters": 2 * 10**9, "total_bytes": 40000, "layers": 9, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16,
+                       "ffn_hidden": 128}} for tier in (1, 2)]}]}
+
+    def run_tool(self, tiers, measured, refuses=True):
+        """The tool with a trainer that takes `measured` bytes for 8 layers; returns its run and what the trainer was called with."""
+        with tempfile.TemporaryDirectory() as folder:
+            refusal = 'case "$*" in *model.layers=9*) echo "does not fit: the plan takes 40 of 32" >&2; exit 1 ;; esac\n' if refuses else ""
+            programs = {"jobctl": f"echo '{json.dumps(self.PLAN)}'\n",
+                        "hearth-trainer": f'echo "$HEARTH_MEMORY_BYTES $*" >>{folder}/calls\n{refusal}'
+                                          f"echo '{json.dumps({'measured_bytes': measured, 'tok_s': 5000})}'\n"}
+            for name, text in programs.items():
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    file.write("#!/bin/sh\n" + text)
+                os.chmod(os.path.join(folder, name), 0o755)
+            done = subprocess.run([sys.executable, "-B", os.path.join(HERE, "largest_models.py"), "--bin", folder, "--tiers", tiers],
+                                  capture_output=True, text=True, timeout=60)
+            with open(os.path.join(folder, "calls"), encoding="utf-8") as file:
+                return done, file.read().splitlines()
+
+    def test_largest_trains_and_the_next_is_refused(self):
+        done, calls = self.run_tool("1,2", 30300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("next: does not fit: the plan takes 40 of 32"), 2)
+        self.assertEqual(len(calls), 4)
+        for call, (tier, layers) in zip(calls, ((1, 8), (1, 9), (2, 8), (2, 9)), strict=True):
+            self.assertTrue(call.startswith("32000 bench "), call)
+            for field in (f"memory_tier={tier}", f"model.layers={layers}", "model.kv_heads=2", "recompute=block", "optimizer.name=null"):
+                self.assertIn(f"--set {field}", call)
+
+    def test_what_is_wrong_is_said(self):
+        for tiers, measured, refuses, problem in (("1", 31000, True, "took +3.3 % of the plan"),
+                                                  ("1", 30000, False, "the next larger model was not refused"),
+                                                  ("1,3", 30000, True, "memory_tier: 3: not in the plan")):
+            with self.subTest(problem):
+                done, _ = self.run_tool(tiers, measured, refuses)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(problem, done.stdout)
+
+
 class PlanAccuracyTest(unittest.TestCase):
     def test_errors_of_a_plan_are_those_of_its_figures(self):
         programs = {

@@ -341,6 +341,7 @@ class ClusterTest(unittest.TestCase):
     """A test case with a cluster of its own and a small dataset."""
 
     WORKERS = 2
+    SHARED_ROOT = False  # all workers write checkpoints below DIR/checkpoints
     # Gates: between hold(gate) and release(gate) each trainer stops where the gate stands, a fault point and the number of the visit
     # to it. What is done to a job meanwhile is done in mid-run, however slow or busy the machine is.
     GATES = {}
@@ -354,6 +355,8 @@ class ClusterTest(unittest.TestCase):
             faults.append(f"{point}=hold:{self.gate(gate)}@{visit}")
             self.release(gate)
             self.cluster.worker_args = ["--trainer-hang", "0"]  # whoever waits at a gate does not hang
+        if self.SHARED_ROOT:
+            self.cluster.worker_args += ["--checkpoint-root", os.path.join(self.cluster.dir, "checkpoints")]
         if faults:
             self.cluster.env["HEARTH_FAULTS"] = ",".join(faults)
         self.addCleanup(self.cluster.close)

@@ -117,6 +117,27 @@ class WeightsTest(unittest.TestCase):
         self.assertIn("no tokenizer", refused.stderr)
         self.assertFalse(os.path.exists(self.out("t.gguf")))
 
+    def test_nvfp4_blocks_go_into_a_gguf_file_as_they_are(self):
+        c = self.cluster
+        job = c.submit(harness.tiny_job(os.path.join(c.dir, "tokens.bin"), 2, workers=1, model={"hidden": 64, "ffn_hidden": 128},
+                                        precision={"recipe": "bf16"}, weights={"store": "nvfp4"}))
+        c.wait_state(job, "SUCCEEDED")
+        out = self.out("nvfp4.gguf")
+        said = c.jobctl("checkpoints", "export", job, "--format", "gguf", "--dtype", "nvfp4", "--no-tokenizer", "--out", out).stderr
+        self.assertIn("matrices were trained in nvfp4", said)
+        with open(out, "rb") as f:
+            gguf = f.read()
+        with open(os.path.join(c.final_checkpoint(job)["path"], "state", "tensors.safetensors"), "rb") as f:
+            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+            state = f.read()
+        # The rows of these lie in the file as in the checkpoint.
+        whole = [name for name in header if name.startswith("nvfp4.") and name.endswith((".attn_out.weight", ".down.weight"))]
+        self.assertEqual(len(whole), 4)
+        for name in whole:
+            begin, end = header[name]["data_offsets"]
+            self.assertIn(state[begin:end], gguf, name)
+        self.assertIn(b"blk.1.ffn_down.scale", gguf)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +52,10 @@ absl::StatusOr<FamilyModel> Measure(const v1::JobSpec& job_spec, int gpus) {
   const ModelShape& shape = plan->job->options.shape;
   return FamilyModel{.layers = shape.layers,
                      .hidden = shape.hidden,
+                     .heads = shape.heads,
+                     .kv_heads = shape.kv_heads,
+                     .head_dim = shape.head_dim,
+                     .ffn_hidden = shape.ffn_hidden,
                      .parameters = CountParameters(shape),
                      .total_bytes = plan->plan.arena_bytes() + OverheadBytes(gpus)};
 }
@@ -119,11 +124,17 @@ absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec
 const FamilyModel* LargestOf(const std::vector<FamilyModel>& family, int64_t bytes) {
   const FamilyModel* largest = nullptr;
   for (const FamilyModel& model : family) {
-    if (model.total_bytes <= bytes) {
+    if (model.total_bytes + kOverheadMarginBytes <= bytes) {
       largest = &model;
     }
   }
   return largest;
+}
+
+const FamilyModel* FirstTooLarge(const std::vector<FamilyModel>& family, int64_t bytes) {
+  const FamilyModel* const largest = LargestOf(family, bytes);
+  const size_t next = largest == nullptr ? 0 : static_cast<size_t>(largest - family.data()) + 1;
+  return next < family.size() ? &family[next] : nullptr;
 }
 
 }  // namespace hearth::spec

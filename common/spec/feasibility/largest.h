@@ -15,6 +15,10 @@ namespace hearth::spec {
 struct FamilyModel {
   int64_t layers = 0;
   int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t ffn_hidden = 0;
   int64_t parameters = 0;
   int64_t total_bytes = 0;  // of each GPU, with the smallest micro-batch, recompute: block and
                             // gradients in bf16
@@ -39,7 +43,10 @@ absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec
                                                      int gpus,
                                                      int64_t most_bytes);
 
-// The one with the most parameters that takes at most `bytes`; nullptr: none.
+// The one with the most parameters that a GPU of `bytes` trains, with the margin that the trainer
+// leaves (kOverheadMarginBytes); nullptr: none.
 const FamilyModel* LargestOf(const std::vector<FamilyModel>& family, int64_t bytes);
+// The one after that; nullptr: the family ends there.
+const FamilyModel* FirstTooLarge(const std::vector<FamilyModel>& family, int64_t bytes);
 
 }  // namespace hearth::spec

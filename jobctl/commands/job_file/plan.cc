@@ -320,8 +320,9 @@ absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_spec, const Options& opti
       options.query.gpus > 0 ? options.query.gpus : std::max(1, job_spec.resources().workers());
   HEARTH_ASSIGN_OR_RETURN(const std::vector<spec::FormatFamily> families,
                           spec::FamiliesOf(job_spec, gpus, most));
-  WriteOut(rows.size() == 1 ? LargestOfGpu(families, *rows.front(), gpus, FitColumns())
-                            : LargestTable(families, rows, gpus, FitColumns()));
+  WriteOut(options.format == "json" ? LargestJson(families, rows)
+           : rows.size() == 1       ? LargestOfGpu(families, *rows.front(), gpus, FitColumns())
+                                    : LargestTable(families, rows, gpus, FitColumns()));
   return kExitOk;
 }
 
@@ -413,7 +414,8 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
       app.add_option("--sort", options.sort,
                      "With --gpu all, order by hours (default), cost, memory or name")
           ->check(CLI::IsMember({"hours", "cost", "memory", "name"})),
-      app.add_option("-o,--output", options.format, "With --gpu: table (default), json, md, html")
+      app.add_option("-o,--output", options.format,
+                     "With --gpu: table (default), json, md, html; with --largest: table, json")
           ->check(CLI::IsMember({"table", "json", "md", "html"})),
   };
 }
@@ -422,7 +424,10 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
 absl::Status CheckQuestions(const Options& options,
                             const std::vector<const CLI::Option*>& about_gpus) {
   const bool judged = (!options.gpu.empty() || options.smallest) && !options.largest;
-  if (!judged && options.format != "table") {
+  if (options.largest && options.format != "table" && options.format != "json") {
+    return absl::InvalidArgumentError("--largest has -o table and -o json");
+  }
+  if (!judged && !options.largest && options.format != "table") {
     return absl::InvalidArgumentError(
         "-o is for plans of GPUs: give --gpu NAME, all or here, or --smallest");
   }

@@ -231,6 +231,17 @@ nlohmann::json ToJson(const Feasibility& f) {
   return out;
 }
 
+// A model of a family; null: none.
+nlohmann::json ToJson(const spec::FamilyModel* model) {
+  if (model == nullptr) {
+    return nullptr;
+  }
+  return {{"parameters", model->parameters}, {"total_bytes", model->total_bytes},
+          {"layers", model->layers},         {"hidden", model->hidden},
+          {"heads", model->heads},           {"kv_heads", model->kv_heads},
+          {"head_dim", model->head_dim},     {"ffn_hidden", model->ffn_hidden}};
+}
+
 }  // namespace
 
 std::optional<double> CostOf(const Feasibility& f) {
@@ -361,6 +372,25 @@ std::string LargestOfGpu(const std::vector<spec::FormatFamily>& families,
                absl::StrFormat("%.1f", Gb(model->total_bytes)), of});
   }
   return absl::StrCat(table.Render(columns), kLargestNote, TiersTable({&gpu}, gpus, columns));
+}
+
+std::string LargestJson(const std::vector<spec::FormatFamily>& families,
+                        const std::vector<const spec::GpuRow*>& rows) {
+  nlohmann::json out = {{"schema", "hearth.largest/v1"}, {"gpus", nlohmann::json::array()}};
+  for (const spec::GpuRow* gpu : rows) {
+    nlohmann::json formats = nlohmann::json::array();
+    for (const spec::FormatFamily& family : families) {
+      formats.push_back(
+          {{"format", spec::ChoiceText(family.format)},
+           {"tier", family.tier},
+           {"largest", ToJson(spec::LargestOf(family.models, gpu->memory_bytes()))},
+           {"too_large", ToJson(spec::FirstTooLarge(family.models, gpu->memory_bytes()))}});
+    }
+    out["gpus"].push_back({{"gpu", gpu->name},
+                           {"memory_bytes", gpu->memory_bytes()},
+                           {"formats", std::move(formats)}});
+  }
+  return out.dump(2) + "\n";
 }
 
 }  // namespace hearth::jobctl

@@ -40,5 +40,9 @@ std::string LargestOfGpu(const std::vector<spec::FormatFamily>& families,
                          const spec::GpuRow& gpu,
                          int gpus,
                          int columns);
+// {"schema": "hearth.largest/v1", "gpus": [..]}: for each format the largest model and the next one
+// of the family, which is too large; null: there is none.
+std::string LargestJson(const std::vector<spec::FormatFamily>& families,
+                        const std::vector<const spec::GpuRow*>& rows);
 
 }  // namespace hearth::jobctl

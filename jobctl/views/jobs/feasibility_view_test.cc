@@ -97,6 +97,26 @@ TEST(LargestTableTest, HasAColumnForEachFormat_AndOneGpuARow) {
   EXPECT_THAT(one, Not(HasSubstr("H200")));
 }
 
+TEST(LargestJsonTest, NamesTheLargestModelAndTheNext) {
+  const std::vector<spec::FormatFamily> families = {
+      {{"muon", "int8", "none", ""},
+       {{.layers = 12, .hidden = 768, .heads = 12, .parameters = 5, .total_bytes = 8'000'000'000},
+        {.layers = 99, .hidden = 1024, .parameters = 6, .total_bytes = 80'000'000'000}},
+       "memory_tier: 1"}};
+  const nlohmann::json json = nlohmann::json::parse(
+      LargestJson(families, {*spec::GpuByName("RTX 5090"), *spec::GpuByName("H200")}));
+  EXPECT_EQ(json["schema"], "hearth.largest/v1");
+  ASSERT_EQ(json["gpus"].size(), 2U);
+  EXPECT_EQ(json["gpus"][0]["gpu"], "RTX 5090");
+  const nlohmann::json& row = json["gpus"][0]["formats"][0];
+  EXPECT_EQ(row["tier"], "memory_tier: 1");
+  EXPECT_EQ(row["largest"]["heads"], 12);
+  EXPECT_EQ(row["largest"]["total_bytes"], 8'000'000'000);
+  EXPECT_EQ(row["too_large"]["layers"], 99);
+  EXPECT_EQ(json["gpus"][1]["formats"][0]["largest"]["layers"], 99);
+  EXPECT_TRUE(json["gpus"][1]["formats"][0]["too_large"].is_null());
+}
+
 TEST(PlanHtmlTest, HasThePictureWithoutWhatCannotBeDone_AndEscapesNames) {
   const std::string html = PlanHtml(Plans(), {});
   EXPECT_THAT(html, HasSubstr("<svg"));

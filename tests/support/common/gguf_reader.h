@@ -132,6 +132,8 @@ class GgufParser {
         return elements / 32 * 18;
       case 8:
         return elements / 32 * 34;
+      case 40:
+        return elements / 64 * 36;
       default:
         ADD_FAILURE() << "tensor type " << tensor.type;
         return 0;

@@ -528,6 +528,31 @@ TEST_P(ShardLevelRunTest, FourRanks_ResumedByAnyNumberAtAnyLevel_FollowTheCurveO
   }
 }
 
+TEST_P(ShardLevelRunTest, OneTwoAndFourRanksInFp32_HaveTheLossesOfOneThatDividesNothing) {
+  const auto fp32 = [this](const std::string& shard) {
+    v1::JobSpec job = Job(shard);
+    job.mutable_precision()->set_recipe("fp32");
+    job.mutable_checkpoint()->set_every_steps(0);
+    return job;
+  };
+  const Gang one = Run(fp32("off"), 1, "fp32", 1, nullptr);
+  const auto& expected = one.links[0]->steps;
+  ASSERT_EQ(expected.size(), 12U);
+  EXPECT_LT(expected.back().loss(), 0.99 * expected.front().loss());
+  for (const std::string& level : {GetParam(), std::string("off")}) {
+    for (const int ranks : {1, 2, 4}) {
+      const Gang gang =
+          Run(fp32(level), ranks, "fp32-" + level + std::to_string(ranks), 1, nullptr);
+      const auto& steps = gang.links[0]->steps;
+      ASSERT_EQ(steps.size(), expected.size()) << level << ", " << ranks << " ranks";
+      for (size_t i = 0; i < steps.size(); ++i) {
+        EXPECT_NEAR(steps[i].loss() / expected[i].loss(), 1.0, 1e-4)
+            << level << ", " << ranks << " ranks, step " << i + 1;
+      }
+    }
+  }
+}
+
 class StateFormatRunTest : public ShardedRunTest, public testing::WithParamInterface<StateCase> {
  protected:
   v1::JobSpec Formatted(const std::string& shard, const StateCase& row) {

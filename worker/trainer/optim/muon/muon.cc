@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "kernels/newton_schulz/newton_schulz.h"
+#include "worker/trainer/optim/muon/owners.h"
 #include "worker/trainer/optim/optimizer.h"
 
 namespace hearth::trainer {
@@ -33,27 +34,12 @@ kernels::StateBlocks BlocksOf(const spec::Parameter& parameter, const StorePiece
                               : kernels::StateBlocks{};
 }
 
-// m^2 n: what the products of a matrix cost, up to a factor that hardly depends on its shape.
-int64_t Cost(const TensorView& matrix) {
-  return std::min(matrix.rows(), matrix.cols()) * matrix.numel();
-}
-
-// The rank that computes each matrix: the costliest first, each to the rank that has least to do.
-// The same on every rank.
 std::vector<int> Owners(const std::vector<TensorView>& matrices, int shards) {
-  std::vector<size_t> order(matrices.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&matrices](size_t a, size_t b) {
-    return Cost(matrices[a]) > Cost(matrices[b]);
-  });
-  std::vector<int64_t> load(static_cast<size_t>(shards));
-  std::vector<int> owners(matrices.size());
-  for (const size_t i : order) {
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += Cost(matrices[i]);
-    owners[i] = static_cast<int>(least - load.begin());
+  std::vector<int64_t> costs;
+  for (const TensorView& matrix : matrices) {
+    costs.push_back(OrthogonalCost(matrix.rows(), matrix.cols()));
   }
-  return owners;
+  return OwnersByCost(costs, shards);
 }
 
 // Muon for the matrices inside the model, AdamW for all else. On whole tensors:
