@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """One job on several world sizes: do the losses agree? Through a running coordinator (scripts/start-node.sh), with jobctl.
 
-  world_sizes.py JOB.yaml [--jobctl PATH] [--worlds 1,2,4] [--bound 1e-4] [--set FIELD=VALUE ...] [--out DIR]
+  world_sizes.py JOB.yaml [--jobctl PATH] [--worlds 1,2,4] [--bound 1e-4] [--texts N] [--set FIELD=VALUE ...] [--out DIR]
 
 Runs the job to its end on each world size, on those above 1 at each level of parallel.shard, and once for each level on the largest up to
-half of the steps (pause) and then on half as many workers (resume). Prints, against the smallest world: the largest relative gap of the losses
-over the steps, the seconds from submit to the first step, and tok/s at the end. Writes each run's metrics to DIR/NAME.csv.
+half of the steps (pause) and then on half as many workers (resume). With --texts N a step is one micro-batch of each worker, of N / world
+texts, as optimizer.fused and gradients.store: fp8 need it; the job's global batch must be N texts. Prints, against the smallest world: the largest
+relative gap of the losses over the steps, the seconds from submit to the first step, and tok/s at the end. Writes each run's metrics to
+DIR/NAME.csv.
 Exit status: 0 every gap within the bound, 1 not, or a job failed. Standard library only.
 """
 import argparse
@@ -58,7 +60,7 @@ def run(jobctl, path, name, sets):
     return jobctl.steps(job), first
 
 
-def pause_and_resume(jobctl, path, name, sets, half, workers):
+def pause_and_resume(jobctl, path, name, sets, half, smaller):
     job = jobctl.submit(path, name, sets)
     deadline = time.time() + 120
     while max(jobctl.steps(job), default=0) < half:
@@ -70,7 +72,7 @@ def pause_and_resume(jobctl, path, name, sets, half, workers):
         if time.time() > deadline:
             raise SystemExit(f"{name}: not paused in time\n{jobctl('describe', job)}")
         time.sleep(0.1)
-    jobctl("resume", job, "--set", f"resources.workers={workers}", "--set", f"resources.min_workers={workers}")
+    jobctl("resume", job, *(part for field in smaller for part in ("--set", field)))
     jobctl.wait(job)
     return jobctl.steps(job), None
 
@@ -81,6 +83,7 @@ def main():
     parser.add_argument("--jobctl", default="jobctl")
     parser.add_argument("--worlds", default="1,2,4")
     parser.add_argument("--bound", type=float, default=1e-4)
+    parser.add_argument("--texts", type=int)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--out")
     args = parser.parse_args()
@@ -88,8 +91,12 @@ def main():
     worlds = sorted(int(w) for w in args.worlds.split(","))
     largest = worlds[-1]
 
+    def of_world(world):
+        micro_batch = [] if args.texts is None else [f"batch.micro_batch_size={args.texts // world}"]
+        return [f"resources.workers={world}", f"resources.min_workers={world}", *micro_batch]
+
     def sets(world, *more):
-        return [*args.set, f"resources.workers={world}", f"resources.min_workers={world}", *more]
+        return [*args.set, *of_world(world), *more]
 
     runs = {}
 
@@ -110,7 +117,8 @@ def main():
     last = max(reference)
     for level in LEVELS[1:] if largest > 1 else ():
         name = f"w{largest}-to-w{largest // 2}-{level}"
-        keep(name, pause_and_resume(jobctl, args.job, name, sets(largest, f"parallel.shard={level}"), last // 2, largest // 2))
+        keep(name, pause_and_resume(jobctl, args.job, name, sets(largest, f"parallel.shard={level}"), last // 2,
+                                    of_world(largest // 2)))
     failed = False
     print(f"{'run':<20} {'largest gap':>12} {'at step':>8} {'first step s':>13} {'tok/s':>12}")
     for name, (steps, first) in runs.items():
