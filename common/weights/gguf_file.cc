@@ -144,7 +144,7 @@ void CopyTensorBytes(const GgufTensor& tensor,
     const int64_t within = begin % row_bytes;
     const auto count =
         static_cast<size_t>(std::min(row_bytes - within, static_cast<int64_t>(out.size())));
-    std::memcpy(out.data(), encoded(index, begin / row_bytes) + within, count);
+    encoded(index, begin / row_bytes, within, out.first(count));
     out.remove_prefix(count);
     begin += static_cast<int64_t>(count);
   }
@@ -193,7 +193,7 @@ absl::StatusOr<FileFacts> WriteGguf(Env& env,
       const int64_t begin = first - head_bytes - begins[i];
       const absl::Span<uint8_t> part =
           out.subspan(static_cast<size_t>(first - offset), static_cast<size_t>(past - first));
-      if (encoded && encoded(i, 0) != nullptr) {
+      if (encoded && encoded(i, 0, 0, {})) {
         CopyTensorBytes(tensors[i], i, encoded, begin, part);
       } else {
         HEARTH_RETURN_IF_ERROR(FillTensorBytes(tensors[i], i, fill, begin, part));
