@@ -128,6 +128,9 @@ TEST_P(ByBucketTest, FusedSteps_OfWeightsInBlocks_GiveTheBitsOfUpdatesBehindBack
       std::vector<double> losses;
       const auto behind = Train(spec, ranks, &losses_behind);
       EXPECT_TRUE(Train(Fused(spec), ranks, &losses) == behind) << recipe << ", " << ranks;
+      v1::JobSpec away = Fused(spec);
+      away.mutable_offload()->set_optimizer(true);
+      EXPECT_TRUE(Train(away, ranks) == behind) << "through the host's memory, " << recipe;
       EXPECT_EQ(losses, losses_behind) << recipe << ", " << ranks;
       EXPECT_NE(losses.front(), losses.back()) << "steps that change nothing";
       EXPECT_TRUE(std::any_of(behind.begin(), behind.end(), [](const auto& entry) {

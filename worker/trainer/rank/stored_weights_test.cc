@@ -103,7 +103,7 @@ TEST_P(StoredWeightsTest, Plan_HasTheirBytes_OneSlot_AndNoMasters) {
     }
     EXPECT_TRUE(spec::IsHiddenMatrix(parameter)) << parameter.name;
     EXPECT_EQ(static_cast<int64_t>(store.blocks(i).bytes()), parameter.stored_bytes());
-    blocks += (parameter.stored_bytes() + 255) / 256 * 256;
+    blocks += spec::StoredRow(store.table()).Bytes(aligned);
     layers[static_cast<size_t>(parameter.layer)] += aligned;
   }
   const spec::MemoryPlan& plan = engine->plan();
