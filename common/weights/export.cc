@@ -173,10 +173,10 @@ absl::StatusOr<Exported> WriteGgufFile(Env& env,
   HEARTH_ASSIGN_OR_RETURN(const StoredBlocks blocks,
                           StoredBlocks::Open(env, dir, folder->table, *options.dtype));
   const bool copies = options.weights == WeightChoice::kStep && blocks.tensors() > 0;
-  const auto encoded = [&](size_t index, int64_t row) -> const uint8_t* {
+  const auto encoded = [&](size_t index, int64_t row, int64_t begin, absl::Span<uint8_t> out) {
     const GgufSource& source = model.tensors[index];
     const bool own = source.parameter >= 0 && source.tensor.format == options.dtype;
-    return own ? blocks.Row(static_cast<size_t>(source.parameter), source.RowOf(row)) : nullptr;
+    return own && blocks.Read(static_cast<size_t>(source.parameter), source.RowOf(row), begin, out);
   };
   Exported done;
   done.notes = std::move(model.notes);

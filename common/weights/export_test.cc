@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <numbers>
 #include <set>
 
@@ -441,6 +442,65 @@ TEST_F(ExportTest, Nvfp4_OfModelsWhoseScalesLlamaCppLeavesOut_IsRefused) {
     EXPECT_THAT(std::string(done.status().message()),
                 HasSubstr(absl::StrCat("cannot run this ", type, " model in nvfp4")));
     EXPECT_FALSE(std::filesystem::exists(dir_ + "/out.gguf"));
+  }
+}
+
+// The same of ranks that have a part of each matrix: a row may lie in the files of two.
+TEST_F(ExportTest, StoredBlocks_OfDividedRanks_AreThoseOfTheWhole) {
+  const v1::ModelSpec spec = Llama64();
+  WriteModel(spec);
+  const TestModel m = MakeTestModel(spec);
+  const formats::StoredFormat& format = formats::kStoredQ8_0;
+  // Byte 1 of a block is the high one of its scale, which is finite.
+  const auto byte = [](size_t k, int64_t at) {
+    const auto any = static_cast<uint8_t>(static_cast<int64_t>(k) * 31 + at * 7 + at / 34);
+    return static_cast<uint8_t>(at % 34 == 1 ? any & 0x3F : any);
+  };
+  // Writes a part of each matrix: from one cut to another, in eighths. Rows are of two blocks.
+  const auto cut = [](int64_t blocks, int64_t eighth) {
+    return (blocks * eighth / 8 + (eighth % 8 != 0 ? 1 : 0)) * 34;
+  };
+  const auto write = [&](const std::string& file, int64_t from, int64_t to) {
+    std::vector<TensorEntry> entries;
+    std::vector<std::pair<size_t, int64_t>> places;
+    std::map<std::string, std::string> metadata;
+    for (size_t k = 0; k < m.table.size(); ++k) {
+      const spec::Parameter& p = m.table[k];
+      if (p.group != spec::ParameterGroup::kMatrix) {
+        continue;
+      }
+      const int64_t blocks = p.elements() / format.block;
+      const int64_t first = cut(blocks, from);
+      const std::string name = "q8_0." + p.name;
+      entries.push_back({name, TensorDType::kU8, {cut(blocks, to) - first}});
+      places.emplace_back(k, first);
+      metadata["first." + name] = std::to_string(first);
+    }
+    return WriteSafetensors(
+        Env::Real(), model_ + "/state/" + file, entries, metadata,
+        [&](size_t index, int64_t begin, absl::Span<uint8_t> out) {
+          const auto& [k, first] = places[index];
+          for (size_t i = 0; i < out.size(); ++i) {
+            out[i] = byte(k, first + begin + static_cast<int64_t>(i));
+          }
+          return absl::OkStatus();
+        },
+        1);
+  };
+  ASSERT_TRUE(Env::Real().CreateDirs(model_ + "/state").ok());
+  ASSERT_TRUE(write("tensors.safetensors", 0, 8).ok());
+  const GgufFile whole = Gguf(format);
+  ASSERT_TRUE(Env::Real().RemoveAll(model_ + "/state").ok());
+  ASSERT_TRUE(Env::Real().CreateDirs(model_ + "/state").ok());
+  ASSERT_TRUE(write("optimizer-00000-of-00002.safetensors", 0, 3).ok());
+  // The rest is missing.
+  EXPECT_EQ(Export(kGgufExport, format, dir_ + "/part", 1).status().code(),
+            absl::StatusCode::kDataLoss);
+  ASSERT_TRUE(write("optimizer-00001-of-00002.safetensors", 3, 8).ok());
+  const GgufFile divided = Gguf(format);
+  EXPECT_THAT(notes_, ::testing::Contains(HasSubstr("matrices were trained in q8_0")));
+  for (const auto& [name, tensor] : whole.tensors) {
+    EXPECT_EQ(divided.tensors.at(name).bytes, tensor.bytes) << name;
   }
 }
 

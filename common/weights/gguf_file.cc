@@ -152,16 +152,17 @@ absl::Status CopyTensorBytes(const GgufTensor& tensor,
                              int64_t begin,
                              absl::Span<uint8_t> out) {
   const int64_t row_bytes = tensor.format->Bytes(tensor.columns());
+  std::vector<uint8_t> bytes(static_cast<size_t>(row_bytes));
   std::vector<float> values(static_cast<size_t>(tensor.columns()));
   while (!out.empty()) {
     const int64_t row = begin / row_bytes;
     const int64_t within = begin % row_bytes;
-    const uint8_t* const bytes = encoded(index, row);
-    tensor.format->decode(bytes, tensor.columns() / tensor.format->block, values.data());
+    encoded(index, row, 0, absl::MakeSpan(bytes));
+    tensor.format->decode(bytes.data(), tensor.columns() / tensor.format->block, values.data());
     HEARTH_RETURN_IF_ERROR(CheckHeld(tensor, row, values));
     const auto count =
         static_cast<size_t>(std::min(row_bytes - within, static_cast<int64_t>(out.size())));
-    std::memcpy(out.data(), bytes + within, count);
+    std::memcpy(out.data(), bytes.data() + within, count);
     out.remove_prefix(count);
     begin += static_cast<int64_t>(count);
   }
@@ -211,7 +212,7 @@ absl::StatusOr<FileFacts> WriteGguf(Env& env,
       const int64_t begin = first - head_bytes - begins[i];
       const absl::Span<uint8_t> part =
           out.subspan(static_cast<size_t>(first - offset), static_cast<size_t>(past - first));
-      if (encoded && encoded(i, 0) != nullptr) {
+      if (encoded && encoded(i, 0, 0, {})) {
         HEARTH_RETURN_IF_ERROR(CopyTensorBytes(tensors[i], i, encoded, begin, part));
       } else {
         HEARTH_RETURN_IF_ERROR(FillTensorBytes(tensors[i], i, fill, begin, part));

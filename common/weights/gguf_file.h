@@ -45,9 +45,10 @@ struct GgufTensor {
 // threads at a time.
 using FillRows = std::function<absl::Status(size_t index, int64_t first, int64_t rows, float* out)>;
 
-// Row `row` of tensor `index` in the tensor's own format, to be copied; null: `fill` has it, as all
-// rows of that tensor. Called from several threads at a time.
-using EncodedRow = std::function<const uint8_t*(size_t index, int64_t row)>;
+// Fills `out` with the bytes of a row of tensor `index` in the tensor's own format, from `begin`
+// on. False: `fill` has it, as all rows of that tensor. Called from several threads at a time.
+using EncodedRow =
+    std::function<bool(size_t index, int64_t row, int64_t begin, absl::Span<uint8_t> out)>;
 
 // Writes the file with `threads` threads (>= 1), on which its bytes do not depend, and some
 // megabytes of memory for each. kInvalidArgument: two tensors of one name; a value that a format

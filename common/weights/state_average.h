@@ -3,23 +3,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/io/env.h"
 #include "common/spec/model/parameter.h"
-#include "common/weights/safetensors.h"
+#include "common/weights/state_files.h"
 
 namespace hearth::weights {
-
-// Files of a checkpoint that have optimizer state: one, and one of each rank of a divided one.
-inline constexpr std::string_view kStateFolder = "state";
-inline constexpr std::string_view kStateFileEnd = ".safetensors";
 
 // Immutable, thread-safe.
 class StateAverage {
@@ -34,10 +27,8 @@ class StateAverage {
   void Read(size_t k, int64_t first, absl::Span<float> out) const;
 
  private:
-  using Pieces = std::map<int64_t, TensorView>;  // by first element, without a gap; fp32
-
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::vector<Pieces> parameters_;  // in the order of the table
+  StateFiles files_;
+  std::vector<StateFiles::Pieces> parameters_;  // in the order of the table, without a gap; fp32
 };
 
 }  // namespace hearth::weights

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/formats/stored_formats.h"
 #include "common/io/env.h"
 #include "common/spec/model/parameter.h"
-#include "common/weights/safetensors.h"
+#include "common/weights/state_files.h"
 
 namespace hearth::weights {
 
@@ -18,22 +18,23 @@ namespace hearth::weights {
 class StoredBlocks {
  public:
   // Those in `format` of parameters of the table; none where `dir` is no checkpoint with them.
-  // kDataLoss: the file is damaged, or a tensor in it has another size.
+  // kDataLoss: a file is damaged, or has a tensor of another size, or a part of one is missing.
   static absl::StatusOr<StoredBlocks> Open(Env& env,
                                            const std::string& dir,
                                            const std::vector<spec::Parameter>& table,
                                            const formats::StoredFormat& format);
 
   int64_t tensors() const;
-  // A row of parameter `k`, laid out as in memory; null: the parameter is not in such blocks.
-  const uint8_t* Row(size_t k, int64_t row) const;
+  // Bytes of a row of parameter `k` from `begin` on, laid out as in memory; false: the parameter is
+  // not in such blocks.
+  bool Read(size_t k, int64_t row, int64_t begin, absl::Span<uint8_t> out) const;
 
  private:
   struct Blocks {
-    const uint8_t* data = nullptr;
+    StateFiles::Pieces pieces;  // without a gap; bytes
     int64_t row_bytes = 0;
   };
-  std::unique_ptr<SafetensorsFile> file_;
+  StateFiles files_;
   std::vector<Blocks> parameters_;  // in the order of the table
 };
 

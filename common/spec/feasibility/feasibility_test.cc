@@ -456,7 +456,7 @@ TEST(FeasibilityTest, FormatsOnTheWay_CountTheBytesOfPartsAndOfWhatIsHandedRound
       const double sums = shard.optimizer ? 2 : format.SumBytes();  // else the BF16 weights
       EXPECT_DOUBLE_EQ(work.handed_round_bytes, shard.weights ? 0 : elements * sums);
       // Forward gathers all of them, backward all layers but the last two, which are still there.
-      const GatheredElements gathered = GatheredInPass(PlanWeightUnits((*inputs)->options));
+      const Gathered gathered = GatheredInPass(PlanWeightUnits((*inputs)->options));
       EXPECT_DOUBLE_EQ(work.forward_weight_bytes, 2 * static_cast<double>(gathered.forward));
       EXPECT_DOUBLE_EQ(work.backward_weight_bytes, 2 * static_cast<double>(gathered.backward));
       EXPECT_EQ(gathered.forward >= static_cast<int64_t>(elements), shard.weights);

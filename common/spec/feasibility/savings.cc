@@ -12,7 +12,6 @@
 #include "common/spec/fields/rows.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/recipe/recipe.h"
-#include "common/spec/weights/weight_store.h"
 
 namespace hearth::spec {
 namespace {
@@ -338,13 +337,11 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
     add(absl::StrCat("batch.micro_batch_size: ", as_is.micro_batch / 2), kSameLoss,
         [](Variation& v) { v.micro_batch /= 2; });
   }
-  for (const ShardRow& row :
-       StoresBlocks(plans.spec()) ? absl::Span<const ShardRow>() : ShardRows()) {
+  for (const ShardRow& row : ShardRows()) {
     add("parallel.shard: " + Str(row.name), kSameLoss,
         [&](Variation& v) { v.shard = plans.gpus() > 1 ? row.level : v.shard; });
   }
-  for (const OffloadRow& row :
-       StoresBlocks(plans.spec()) ? absl::Span<const OffloadRow>() : OffloadRows()) {
+  for (const OffloadRow& row : OffloadRows()) {
     add(absl::StrCat("offload.", Str(row.name), ": true"), kSameLoss,
         [&](Variation& v) { v.offload.Add(row.away); });
   }
@@ -359,7 +356,7 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
   }
   for (const FieldSetting& setting : SettingsOf(plans.spec())) {
     add(absl::StrCat(setting.path, ": ", setting.value), "",
-        [&](Variation& v) { v = plans.With(v, setting); });
+        [&](Variation& v) { v.settings.push_back(setting); });
   }
   const Recipe& narrow = TensorScaledRecipe();
   if (RecipeOn(gpu, narrow).execution == Execution::kNative && as_is.recipe == PlainRecipe().name) {

@@ -111,11 +111,11 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
   };
   std::vector<GradientBucket> buckets;
   for (const GradientGroup& group : GradientGroups(table, offsets)) {
-    GradientBucket open = {group.end, group.end, 0, group.format, time.Update()};
+    GradientBucket open = {group.end, group.end, 0, group.format, time.Update(), -1, group.stored};
     int open_unit = 0;
     // From the table's end: backward makes the last layers' gradients first.
     for (size_t i = table.size(); i-- > 0;) {
-      if (table[i].gradient != group.format) {
+      if (!group.Has(table[i])) {
         continue;
       }
       const int32_t ready = time.Backward(table[i].block);
@@ -136,12 +136,32 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
     }
     buckets.push_back(open);
   }
-  // One order for all formats: every rank starts its reductions in this order while backward runs.
+  // One order for all groups: every rank starts its reductions in this order while backward runs.
   std::stable_sort(
       buckets.begin(), buckets.end(),
       [](const GradientBucket& a, const GradientBucket& b) { return a.ready < b.ready; });
   return buckets;
 }
+
+namespace {
+
+// Buckets of one kind share slots.
+struct SlotKind {
+  bool operator==(const SlotKind&) const = default;
+
+  DType format = DType::kF32;
+  bool small = false;  // a bucket of weights in blocks is made at the same time
+};
+
+SlotKind KindOf(const GradientBucket& bucket, const std::vector<GradientBucket>& all) {
+  return {
+      bucket.format,
+      !bucket.stored && std::any_of(all.begin(), all.end(), [&bucket](const GradientBucket& other) {
+        return other.stored && other.begins <= bucket.ready && bucket.begins <= other.ready;
+      })};
+}
+
+}  // namespace
 
 void AssignSlots(std::vector<GradientBucket>& buckets, size_t wanted_free) {
   std::vector<GradientBucket*> order;
@@ -152,28 +172,29 @@ void AssignSlots(std::vector<GradientBucket>& buckets, size_t wanted_free) {
       order.begin(), order.end(),
       [](const GradientBucket* a, const GradientBucket* b) { return a->begins < b->begins; });
   struct Taken {
-    DType format = DType::kF32;
+    SlotKind kind;
     int64_t elements = 0;
     int32_t ready = 0;  // of the bucket that has it
   };
   std::vector<Taken> slots;
   for (size_t k = 0; k < order.size(); ++k) {
     GradientBucket* const bucket = order[k];
+    const SlotKind kind = KindOf(*bucket, buckets);
     std::vector<size_t> free;
     for (size_t s = 0; s < slots.size(); ++s) {
-      if (slots[s].format == bucket->format && slots[s].ready < bucket->begins) {
+      if (slots[s].kind == kind && slots[s].ready < bucket->begins) {
         free.push_back(s);
       }
     }
     if (free.size() < wanted_free) {
       free = {slots.size()};
-      slots.push_back({bucket->format});
+      slots.push_back({kind});
     }
     // They take turns: the one that was left first. Little runs beside the last bucket, the
     // embedding's, which may be the largest: it takes the one that has to grow least.
     const bool last =
         std::none_of(order.begin() + static_cast<std::ptrdiff_t>(k) + 1, order.end(),
-                     [&](const GradientBucket* later) { return later->format == bucket->format; });
+                     [&](const GradientBucket* later) { return KindOf(*later, buckets) == kind; });
     const auto cost = [&](size_t s) {
       const int64_t growth = std::max<int64_t>(0, bucket->elements() - slots[s].elements);
       return std::pair(last ? growth : 0, slots[s].ready);

@@ -34,6 +34,7 @@ struct GradientBucket {
   DType format = DType::kF32;  // of its gradients
   int32_t begins = 0;          // moment from which on backward writes into it
   int slot = -1;               // TrainingPlanOptions::in_slots: where they are made
+  bool stored = false;         // its weights are in blocks; else none of them is
   int64_t elements() const { return end - begin; }
 };
 
@@ -50,7 +51,9 @@ std::vector<GradientBucket> GradientBuckets(const std::vector<Parameter>& table,
                                             const std::vector<int>& unit_of_block = {});
 
 // Gives each bucket a slot. A used slot is taken again only while at least `wanted_free` slots are
-// free. With two, the bucket that had the slot before may still be in its reduction.
+// free. With two, the bucket that had the slot before may still be in its reduction. Where weights
+// are in blocks, backward makes two buckets at one time, that of the blocks and the small one of
+// the rest of the layer. The small ones have slots of their own.
 void AssignSlots(std::vector<GradientBucket>& buckets, size_t wanted_free = 2);
 
 // A buffer in which buckets are made one after the other.

@@ -207,6 +207,56 @@ TEST(GradientBucketsTest, Slots_TheLastBucket_TakesTheOneThatGrowsLeast) {
   EXPECT_EQ(slots[1].elements, 100);
 }
 
+// Weights in blocks lie behind all others, in buckets of their own. The bucket of the rest of a
+// layer, made at the same time, takes no slot from those.
+TEST_F(SmallModel, WeightsInBlocks_HaveBucketsOfTheirOwn_AndTheLargeSlots) {
+  std::vector<GradientBucket> plain = GradientBuckets(table_, TensorOffsets(table_, 2), time_, 1);
+  AssignSlots(plain);
+  for (Parameter& p : table_) {
+    p.store = p.group == ParameterGroup::kMatrix ? formats::WeightCodec::kQ80
+                                                 : formats::WeightCodec::kNone;
+  }
+  for (const int shards : {1, 2, 3}) {
+    for (const int64_t size : {0, 1, 20000}) {
+      SCOPED_TRACE(testing::Message() << shards << " shards, " << size);
+      const std::vector<int64_t> offsets = TensorOffsets(table_, shards);
+      const int64_t border = PlainElements(table_, offsets);
+      EXPECT_EQ(border % (shards * kTensorAlignElements), 0);
+      for (size_t i = 0; i < table_.size(); ++i) {
+        EXPECT_EQ(offsets[i] >= border, table_[i].stored()) << table_[i].name;
+      }
+      std::vector<GradientBucket> buckets = GradientBuckets(table_, offsets, time_, size);
+      int64_t elements = 0;
+      for (const GradientBucket& bucket : buckets) {
+        EXPECT_EQ(bucket.elements() % (shards * kTensorAlignElements), 0);
+        EXPECT_EQ(bucket.begin >= border, bucket.stored);
+        EXPECT_EQ(bucket.end > border, bucket.stored);
+        elements += bucket.elements();
+      }
+      EXPECT_EQ(elements, offsets.back());
+      CheckPieces(table_, offsets, buckets, shards);
+      CheckSlots(buckets, 1);
+      CheckSlots(buckets, 2);
+    }
+  }
+  std::vector<GradientBucket> buckets = GradientBuckets(table_, TensorOffsets(table_, 2), time_, 1);
+  AssignSlots(buckets);
+  int64_t before = 0;
+  int64_t after = 0;
+  for (const GradientSlot& slot : SlotsOf(plain)) {
+    before += slot.elements;
+  }
+  for (const GradientSlot& slot : SlotsOf(buckets)) {
+    after += slot.elements;
+  }
+  int64_t rest = 0;  // of the largest layer, padded
+  for (const GradientBucket& bucket : buckets) {
+    const bool outer = bucket.ready == time_.Head() || bucket.ready == time_.EmbeddingBackward();
+    rest = std::max(rest, bucket.stored || outer ? 0 : bucket.elements());
+  }
+  EXPECT_LE(after, before + 2 * rest);
+}
+
 TEST_F(SmallModel, ATinyBucket_HoldsOneUnit_ReadyWhenItsGradientsAre) {
   const auto buckets = GradientBuckets(table_, TensorOffsets(table_), time_, 1);
   std::vector<int32_t> ready;

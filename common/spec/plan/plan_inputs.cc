@@ -192,7 +192,7 @@ absl::StatusOr<ShardLevel> ResolveShardLevel(const v1::JobSpec& job_spec,
                                              int threads,
                                              int64_t memory_bytes,
                                              int64_t micro_batch) {
-  const std::vector<ShardLevel> allowed = AllowedShardLevels(job_spec, world_size);
+  const std::vector<ShardLevel> allowed = AllowedShardLevels(job_spec.parallel(), world_size);
   if (allowed.size() == 1) {
     return allowed.front();
   }
@@ -219,9 +219,6 @@ absl::StatusOr<std::string> DescribeSharding(const v1::JobSpec& job_spec,
   std::string own;
   std::string others;
   for (const ShardRow& row : ShardRows()) {
-    if (row.level != shard && StoresBlocks(job_spec)) {
-      continue;  // the job runs at no other level
-    }
     HEARTH_ASSIGN_OR_RETURN(
         const std::unique_ptr<PlanInputs> inputs,
         MakePlanInputs(job_spec, micro_batch, threads, /*training=*/true, world_size, row.level));

@@ -3,7 +3,6 @@
 #include <cstddef>
 
 #include "common/spec/fields/rows.h"
-#include "common/spec/weights/weight_store.h"
 
 namespace hearth::spec {
 namespace {
@@ -66,11 +65,6 @@ std::vector<ShardLevel> AllowedShardLevels(const v1::ParallelSpec& parallel, int
     all.push_back(row.level);
   }
   return all;
-}
-
-std::vector<ShardLevel> AllowedShardLevels(const v1::JobSpec& job, int world_size) {
-  return StoresBlocks(job) ? std::vector<ShardLevel>{ShardLevel::kOff}
-                           : AllowedShardLevels(job.parallel(), world_size);
 }
 
 }  // namespace hearth::spec

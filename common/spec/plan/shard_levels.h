@@ -45,8 +45,5 @@ std::vector<std::string_view> ShardChoices();
 // The levels that a job on so many ranks may run at, the preferred first: one that it names, or
 // all. One rank divides nothing.
 std::vector<ShardLevel> AllowedShardLevels(const v1::ParallelSpec& parallel, int world_size);
-// The same for a job, whose other fields may leave fewer levels (rules/weights.cc): weights in
-// blocks (weights.store) are whole on every rank.
-std::vector<ShardLevel> AllowedShardLevels(const v1::JobSpec& job, int world_size);
 
 }  // namespace hearth::spec

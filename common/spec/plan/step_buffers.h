@@ -142,9 +142,11 @@ struct QuantBuffers {
 // Parameter-shaped.
 struct StoreBuffers {
   BufferId parameters;  // divided: this rank's part of each bucket; without those in blocks
-  BufferId blocks;      // weights in blocks (weights.store), as PlaceBlocks says
-  // WeightUnits::slots: of divided weights, or of those in blocks. None for one without elements.
+  BufferId blocks;      // the same of weights in blocks (weights.store)
+  // Each of WeightUnits::slots has one for its elements and one for its bytes of blocks. None where
+  // it has no such room.
   std::vector<BufferId> weight_slots;
+  std::vector<BufferId> block_slots;
   BufferId decoded;               // weights in blocks, as the update at hand has them in fp32
   std::vector<BufferId> masters;  // of each of PlaceMasters
   // One for each of GradientGroups; with divided gradients this rank's part of it. Empty if updates

@@ -58,43 +58,57 @@ class FormatNames {
   std::set<std::string> used_;
 };
 
-// Weights in blocks, and the workspace that an update decodes them into. The workspace shares the
-// bytes of activations, except with fused updates: these begin in backward.
-void AddBlocks(const BlockScope& scope, PlanBuilder& out) {
-  const std::vector<Parameter>& table = *scope.options.table;
-  const int64_t decoded = DecodedElements(table);
+// This rank's weights: those in the recipe's format, those in blocks, and the workspace that an
+// update decodes these into. The workspace shares the bytes of activations, except with fused
+// updates: these begin in backward.
+void AddWeights(const BlockScope& scope, PlanBuilder& out) {
+  const TrainingPlanOptions& o = scope.options;
+  const std::vector<int64_t> offsets = TensorOffsets(*o.table, o.shards);
+  const int64_t plain = PlainElements(*o.table, offsets);
+  const int64_t parts = o.divide_weights ? o.shards : 1;
+  const int32_t update = scope.time.Update();
+  StoreBuffers& ids = out.ids().store;
+  ids.parameters = out.Floats("parameters", BufferClass::kParameters, o.recipe->parameters.storage,
+                              {plain / parts}, {0, update});
+  const int64_t decoded = DecodedElements(*o.table);
   if (decoded == 0) {
     return;
   }
-  const int32_t update = scope.time.Update();
-  StoreBuffers& ids = out.ids().store;
-  ids.blocks = out.Packed("parameters.blocks", BufferClass::kParameters, DType::kU8,
-                          {PlaceBlocks(table).back()}, {0, update});
+  ids.blocks =
+      out.Packed("parameters.blocks", BufferClass::kParameters, DType::kU8,
+                 {StoredRow(*o.table).Bytes((offsets.back() - plain) / parts)}, {0, update});
   ids.decoded = out.Floats("parameters.decoded", BufferClass::kWorkspace, DType::kF32, {decoded},
-                           {scope.options.fused ? scope.time.Head() : update, update});
+                           {o.fused ? scope.time.Head() : update, update});
+}
+
+// Where passes read weights that come in units, and where they arrive.
+void AddWeightSlots(const BlockScope& scope, PlanBuilder& out) {
+  StoreBuffers& ids = out.ids().store;
+  for (const WeightSlot& slot : PlanWeightUnits(scope.options).slots) {
+    const std::string name = absl::StrCat("parameters.slot.", ids.weight_slots.size());
+    const Lifetime life = {slot.begins, slot.ends};
+    ids.weight_slots.push_back(slot.elements == 0
+                                   ? BufferId()
+                                   : out.Floats(name, BufferClass::kParameters,
+                                                scope.options.recipe->parameters.storage,
+                                                {slot.elements}, life));
+    ids.block_slots.push_back(
+        slot.block_bytes == 0 ? BufferId()
+                              : out.Packed(absl::StrCat(name, ".blocks"), BufferClass::kParameters,
+                                           DType::kU8, {slot.block_bytes}, life));
+  }
 }
 
 void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   const TrainingPlanOptions& o = scope.options;
   const std::vector<int64_t> offsets = TensorOffsets(*o.table, o.shards);
-  const int64_t elements = offsets.back();
-  const ParameterFormats& formats = o.recipe->parameters;
   const Lifetime life = {0, scope.time.Update()};
   StoreBuffers& ids = out.ids().store;
-  const int64_t whole = o.shards > 1 ? elements : PlainWeightOffsets(*o.table).back();
-  ids.parameters = out.Floats("parameters", BufferClass::kParameters, formats.storage,
-                              {o.divide_weights ? elements / o.shards : whole}, life);
+  AddWeights(scope, out);
   if (!o.training) {
     return;
   }
-  AddBlocks(scope, out);
-  for (const WeightSlot& slot : PlanWeightUnits(o).slots) {
-    std::string name = absl::StrCat("parameters.slot.", ids.weight_slots.size());
-    ids.weight_slots.push_back(
-        slot.elements == 0 ? BufferId()
-                           : out.Floats(std::move(name), BufferClass::kParameters, formats.storage,
-                                        {slot.elements}, {slot.begins, slot.ends}));
-  }
+  AddWeightSlots(scope, out);
   FormatNames names;
   for (const MasterBuffer& buffer : LargestMasters(o)) {
     ids.masters.push_back(out.Floats(names.Of("masters", buffer.format), BufferClass::kMasters,
@@ -104,11 +118,12 @@ void AddPersistent(const BlockScope& scope, PlanBuilder& out) {
   const int64_t parts = o.divide_gradients ? o.shards : 1;
   for (const GradientGroup& group :
        o.by_bucket() ? std::vector<GradientGroup>() : GradientGroups(*o.table, offsets)) {
-    ids.gradients.push_back(out.Floats(names.Of("gradients", group.format), BufferClass::kGradients,
-                                       group.format, {(group.end - group.begin) / parts}, life));
+    ids.gradients.push_back(out.Floats(
+        names.Of(group.stored ? "gradients.stored" : "gradients", group.format),
+        BufferClass::kGradients, group.format, {(group.end - group.begin) / parts}, life));
   }
   if (o.coded) {
-    const int64_t own = elements / o.shards;
+    const int64_t own = offsets.back() / o.shards;
     const Lifetime waits = {scope.time.Head(), scope.time.Update()};
     ids.gradient_codes =
         out.Packed("gradients.codes", BufferClass::kGradients, DType::kE4M3, {own}, waits);
@@ -403,24 +418,40 @@ std::vector<DType> GradientFormats(const std::vector<Parameter>& table) {
 
 namespace {
 
-// As TensorOffsets; `plain`: tensors in blocks take no room.
-std::vector<int64_t> OffsetsOf(const std::vector<Parameter>& table, int shards, bool plain) {
+// Those of the table, without places.
+std::vector<GradientGroup> UnplacedGroups(const std::vector<Parameter>& table) {
+  std::vector<GradientGroup> groups;
+  for (const bool stored : {false, true}) {
+    for (const DType format : GradientFormats(table)) {
+      const GradientGroup group = {format, stored};
+      if (std::any_of(table.begin(), table.end(),
+                      [&group](const Parameter& p) { return group.Has(p); })) {
+        groups.push_back(group);
+      }
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards) {
   const auto align = [](int64_t offset, int64_t unit) { return (offset + unit - 1) / unit * unit; };
   const int64_t unit_align = shards * kTensorAlignElements;
   std::vector<int64_t> offsets(table.size() + 1);
   int64_t offset = 0;
-  for (const DType format : GradientFormats(table)) {
-    const Parameter* before = nullptr;  // of the same format
+  for (const GradientGroup& group : UnplacedGroups(table)) {
+    const Parameter* before = nullptr;  // of the same group
     for (size_t i = 0; i < table.size(); ++i) {
       const Parameter& p = table[i];
-      if (p.gradient != format) {
+      if (!group.Has(p)) {
         continue;
       }
       // A bucket begins with a block, and has to divide evenly among the shards (ShardPieces).
       const bool first = before == nullptr || before->block != p.block;
       offset = align(offset, first ? unit_align : kTensorAlignElements);
       offsets[i] = offset;
-      offset += plain && p.stored() ? 0 : p.elements();
+      offset += p.elements();
       before = &p;
     }
   }
@@ -428,23 +459,19 @@ std::vector<int64_t> OffsetsOf(const std::vector<Parameter>& table, int shards, 
   return offsets;
 }
 
-}  // namespace
-
-std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards) {
-  return OffsetsOf(table, shards, /*plain=*/false);
-}
-
-std::vector<int64_t> PlainWeightOffsets(const std::vector<Parameter>& table) {
-  return OffsetsOf(table, 1, /*plain=*/true);
-}
-
-std::vector<int64_t> PlaceBlocks(const std::vector<Parameter>& table) {
-  std::vector<int64_t> offsets = {0};
-  for (const Parameter& parameter : table) {
-    offsets.push_back(offsets.back() +
-                      (parameter.stored() ? Aligned(parameter.stored_bytes()) : 0));
+int64_t PlainElements(const std::vector<Parameter>& table, const std::vector<int64_t>& offsets) {
+  for (const GradientGroup& group : GradientGroups(table, offsets)) {
+    if (group.stored) {
+      return group.begin;
+    }
   }
-  return offsets;
+  return offsets.back();
+}
+
+formats::WeightCodec StoredCodec(const std::vector<Parameter>& table) {
+  const auto stored = std::find_if(table.begin(), table.end(),
+                                   [](const Parameter& parameter) { return parameter.stored(); });
+  return stored == table.end() ? formats::WeightCodec::kNone : stored->store;
 }
 
 int64_t DecodedElements(const std::vector<Parameter>& table) {
@@ -458,15 +485,13 @@ int64_t DecodedElements(const std::vector<Parameter>& table) {
 
 std::vector<GradientGroup> GradientGroups(const std::vector<Parameter>& table,
                                           const std::vector<int64_t>& offsets) {
-  std::vector<GradientGroup> groups;
-  for (const DType format : GradientFormats(table)) {
+  std::vector<GradientGroup> groups = UnplacedGroups(table);
+  int64_t end = offsets.back();
+  for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
     const auto first = std::find_if(table.begin(), table.end(),
-                                    [format](const Parameter& p) { return p.gradient == format; });
-    const int64_t begin = offsets[static_cast<size_t>(first - table.begin())];
-    if (!groups.empty()) {
-      groups.back().end = begin;
-    }
-    groups.push_back({format, begin, offsets.back()});
+                                    [group](const Parameter& p) { return group->Has(p); });
+    group->begin = offsets[static_cast<size_t>(first - table.begin())];
+    group->end = std::exchange(end, group->begin);
   }
   return groups;
 }
@@ -586,12 +611,6 @@ absl::StatusOr<TrainingPlan> PlanTraining(const TrainingPlanOptions& options) {
   }
   if (options.divide_weights && !(options.divide_gradients && options.training)) {
     return absl::InvalidArgumentError("divided weights need divided gradients");
-  }
-  if (options.shards > 1 && DecodedElements(*options.table) > 0) {
-    return absl::InvalidArgumentError("weights in blocks are whole on every rank");
-  }
-  if (options.offload.any() && DecodedElements(*options.table) > 0) {
-    return absl::InvalidArgumentError("weights in blocks do not go with offload");
   }
   const BlockScope scope(options);
   PlanBuilder builder(options.wide_bytes);

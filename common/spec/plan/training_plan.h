@@ -63,18 +63,24 @@ StepTimeline TimelineOf(const ModelShape& shape);
 inline constexpr int64_t kTensorAlignElements = formats::kStateBlockUnit;
 
 // Element offset of each tensor of the table in those buffers, and behind them the length of the
-// buffers. Tensors whose gradients have one format lie together (GradientGroups), in the order of
-// the table. With `shards` > 1 the first tensor of each unit starts at a multiple of `shards` times
-// kTensorAlignElements, and the length is one.
+// buffers. Tensors in blocks (Parameter::store) lie behind all others, and tensors whose gradients
+// have one format lie together (GradientGroups), in the order of the table. With `shards` > 1 the
+// first tensor of each unit starts at a multiple of `shards` times kTensorAlignElements, and the
+// length is one.
 std::vector<int64_t> TensorOffsets(const std::vector<Parameter>& table, int shards = 1);
 
-// Offsets in the buffer of whole weights, which leaves out those in blocks (Parameter::store): such
-// a tensor has the offset of the next one. Without any, TensorOffsets of one shard.
-std::vector<int64_t> PlainWeightOffsets(const std::vector<Parameter>& table);
+// Weights in blocks have a buffer of their own, all others one in the recipe's format. Elements
+// [0, PlainElements) of the parameter-shaped buffers are those of the second; the elements behind
+// them have the bytes of StoredRow in the first. `offsets` as TensorOffsets gives them.
+int64_t PlainElements(const std::vector<Parameter>& table, const std::vector<int64_t>& offsets);
 
-// Weights in blocks: where those of each tensor begin in their buffer, in bytes, and behind them
-// its length. Each begins on a 256-byte boundary; a tensor without blocks takes nothing.
-std::vector<int64_t> PlaceBlocks(const std::vector<Parameter>& table);
+// The format of all weights in blocks of the table; kNone, whose blocks take no bytes, where there
+// are none. Tensors begin at multiples of kTensorAlignElements, which are whole blocks.
+formats::WeightCodec StoredCodec(const std::vector<Parameter>& table);
+inline const formats::WeightCodecRow& StoredRow(const std::vector<Parameter>& table) {
+  return formats::RowOf(StoredCodec(table));
+}
+static_assert(kTensorAlignElements % formats::kWeightBlockUnit == 0);
 
 // Elements that updates decode at a time of weights in blocks, a multiple of kTensorAlignElements;
 // 0: there are none.
@@ -83,13 +89,19 @@ int64_t DecodedElements(const std::vector<Parameter>& table);
 // Formats that gradients of the table have, in the order in which it begins to use them.
 std::vector<DType> GradientFormats(const std::vector<Parameter>& table);
 
-// Elements [begin, end) of the buffers whose gradients have one format, and so a buffer.
+// Elements [begin, end) of the buffers whose gradients have one format, and so a buffer, and whose
+// weights are all in blocks, or none of them.
 struct GradientGroup {
   DType format = DType::kF32;
+  bool stored = false;
   int64_t begin = 0;
   int64_t end = 0;
+
+  bool Has(const Parameter& parameter) const {
+    return parameter.gradient == format && parameter.stored() == stored;
+  }
 };
-// One for each of GradientFormats, in its order; together they cover the buffers. `offsets` as
+// In the order in which they lie in the buffers, which they cover together. `offsets` as
 // TensorOffsets gives them.
 std::vector<GradientGroup> GradientGroups(const std::vector<Parameter>& table,
                                           const std::vector<int64_t>& offsets);

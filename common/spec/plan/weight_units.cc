@@ -17,11 +17,18 @@ int64_t Aligned(int64_t elements) {
   return (elements + kTensorAlignElements - 1) / kTensorAlignElements * kTensorAlignElements;
 }
 
-// Units of weights in blocks; none where the table has no such weights.
+// Makes room in a slot, until the moment `ends`.
+void Fit(int64_t elements, int64_t block_bytes, int32_t ends, WeightSlot& slot) {
+  slot.elements = std::max(slot.elements, elements);
+  slot.block_bytes = std::max(slot.block_bytes, block_bytes);
+  slot.ends = std::max(slot.ends, ends);
+}
+
+// Units of whole weights in blocks; none where the table has no such weights.
 WeightUnits PlanStoredUnits(const TrainingPlanOptions& options) {
   WeightUnits plan;
   const std::vector<Parameter>& table = *options.table;
-  if (std::none_of(table.begin(), table.end(), [](const Parameter& p) { return p.stored(); })) {
+  if (StoredCodec(table) == formats::WeightCodec::kNone) {
     return plan;
   }
   const StepTimeline time = TimelineOf(options.shape);
@@ -42,10 +49,23 @@ WeightUnits PlanStoredUnits(const TrainingPlanOptions& options) {
     unit.parameters.push_back(static_cast<int>(i));
     unit.offsets.push_back(unit.elements);
     unit.elements += Aligned(table[i].elements());
-    unit.slot = 1;
+    unit.slot = unit.arrival = 1;
     slot.elements = std::max(slot.elements, unit.elements);
   }
   return plan;
+}
+
+// What lies where of one bucket of a unit.
+void AddBucket(const std::vector<Parameter>& table,
+               const GradientBucket& bucket,
+               size_t number,
+               WeightUnit& unit) {
+  unit.buckets.push_back(number);
+  unit.offsets.push_back(unit.elements);
+  unit.elements += bucket.elements();
+  int64_t& arrives = bucket.stored ? unit.block_bytes : unit.plain;
+  unit.arrivals.push_back(arrives);
+  arrives += bucket.stored ? StoredRow(table).Bytes(bucket.elements()) : bucket.elements();
 }
 
 }  // namespace
@@ -66,33 +86,40 @@ WeightUnits PlanWeightUnits(const TrainingPlanOptions& options) {
   if (!options.divide_weights) {
     return PlanStoredUnits(options);
   }
-  const std::vector<int64_t> offsets = TensorOffsets(*options.table, options.shards);
+  const std::vector<Parameter>& table = *options.table;
+  const std::vector<int64_t> offsets = TensorOffsets(table, options.shards);
   const std::vector<GradientBucket> buckets = PlanBuckets(options);
   const StepTimeline time = TimelineOf(options.shape);
-  plan.of_block = UnitOfBlocks(options.shape, *options.table);
+  plan.of_block = UnitOfBlocks(options.shape, table);
   plan.units.resize(
       static_cast<size_t>(*std::max_element(plan.of_block.begin(), plan.of_block.end())) + 1);
-  plan.slots.resize(1 + kLayerSlots);
   for (size_t b = 0; b < buckets.size(); ++b) {
     // The first tensor of a bucket speaks for all: GradientBuckets closes it where its unit ends.
     const auto first = std::find(offsets.begin(), offsets.end() - 1, buckets[b].begin);
     HEARTH_CHECK(first != offsets.end() - 1, "a bucket begins with a tensor");
-    const Parameter& parameter = (*options.table)[static_cast<size_t>(first - offsets.begin())];
-    WeightUnit& unit =
-        plan.units[static_cast<size_t>(plan.of_block[static_cast<size_t>(parameter.block)])];
-    unit.buckets.push_back(b);
-    unit.offsets.push_back(unit.elements);
-    unit.elements += buckets[b].elements();
+    const Parameter& parameter = table[static_cast<size_t>(first - offsets.begin())];
+    const int unit = plan.of_block[static_cast<size_t>(parameter.block)];
+    AddBucket(table, buckets[b], b, plan.units[static_cast<size_t>(unit)]);
   }
+  // Layers that are unpacked share a slot. Behind it is the one in which they arrive.
+  const bool stored = StoredCodec(table) != formats::WeightCodec::kNone;
+  const int layer_slots = stored ? 1 : kLayerSlots;
+  plan.slots.resize(static_cast<size_t>(1 + layer_slots + (stored ? 1 : 0)));
   for (size_t u = 0; u < plan.units.size(); ++u) {
+    WeightUnit& unit = plan.units[u];
     const bool layer = u > 0 && u <= static_cast<size_t>(options.shape.layers);
-    plan.units[u].slot = layer ? 1 + static_cast<int>((u - 1) % kLayerSlots) : kOuterSlot;
-    WeightSlot& slot = plan.slots[static_cast<size_t>(plan.units[u].slot)];
-    slot.elements = std::max(slot.elements, plan.units[u].elements);
+    unit.slot =
+        layer ? 1 + static_cast<int>((u - 1) % static_cast<size_t>(layer_slots)) : kOuterSlot;
+    unit.arrival = layer && stored ? 1 + layer_slots : unit.slot;
     // The first layers arrive beside the embedding.
-    slot.ends = layer ? time.LayersBackwardEnd() : time.Head();
+    const int32_t ends = layer ? time.LayersBackwardEnd() : time.Head();
+    Fit(unit.elements, 0, ends, plan.slots[static_cast<size_t>(unit.slot)]);
+    if (unit.unpacked()) {
+      Fit(unit.plain, unit.block_bytes, ends, plan.slots[static_cast<size_t>(unit.arrival)]);
+    }
   }
-  std::erase_if(plan.slots, [](const WeightSlot& slot) { return slot.elements == 0; });
+  std::erase_if(plan.slots,
+                [](const WeightSlot& slot) { return slot.elements == 0 && slot.block_bytes == 0; });
   return plan;
 }
 
@@ -110,8 +137,8 @@ std::vector<int> WeightUnits::Visits(bool backward) const {
   return visits;
 }
 
-GatheredElements GatheredInPass(const WeightUnits& units) {
-  GatheredElements gathered;
+Gathered GatheredInPass(const WeightUnits& units, int64_t WeightUnit::*what) {
+  Gathered gathered;
   if (units.empty()) {
     return gathered;
   }
@@ -122,11 +149,20 @@ GatheredElements GatheredInPass(const WeightUnits& units) {
     const WeightUnit& unit = units.units[static_cast<size_t>(visits[i])];
     int& holder = holders[static_cast<size_t>(unit.slot)];
     if (holder != visits[i]) {
-      (i < forward ? gathered.forward : gathered.backward) += unit.elements;
+      (i < forward ? gathered.forward : gathered.backward) += unit.*what;
       holder = visits[i];
     }
   }
   return gathered;
+}
+
+Gathered GatheredBytes(const WeightUnits& units, double element) {
+  const Gathered plain = GatheredInPass(units, &WeightUnit::plain);
+  const Gathered blocks = GatheredInPass(units, &WeightUnit::block_bytes);
+  const auto bytes = [element](int64_t elements, int64_t block_bytes) {
+    return static_cast<int64_t>(element * static_cast<double>(elements)) + block_bytes;
+  };
+  return {bytes(plain.forward, blocks.forward), bytes(plain.backward, blocks.backward)};
 }
 
 std::vector<int64_t> QuantisedUnitOffsets(const std::vector<Parameter>& table,

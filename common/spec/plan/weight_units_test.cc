@@ -7,6 +7,7 @@
 
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/parameter_table.h"
+#include "common/spec/weights/weight_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/small_llama.h"
@@ -123,7 +124,7 @@ TEST_F(WeightUnitsTest, GatheredInPass_IsWhatTheSlotsDoNotHaveYet) {
     for (const bool tied : {false, true}) {
       SCOPED_TRACE(testing::Message() << layers << " " << tied);
       Make(layers, tied);
-      const GatheredElements gathered = GatheredInPass(PlanWeightUnits(options_));
+      const Gathered gathered = GatheredInPass(PlanWeightUnits(options_));
       const WeightUnits units = PlanWeightUnits(options_);
       EXPECT_EQ(gathered.forward, TensorOffsets(table_, options_.shards).back());
       // Backward begins with the last two layers in their slots.
@@ -132,6 +133,48 @@ TEST_F(WeightUnitsTest, GatheredInPass_IsWhatTheSlotsDoNotHaveYet) {
   }
   options_.divide_weights = false;
   EXPECT_EQ(GatheredInPass(PlanWeightUnits(options_)).forward, 0);
+}
+
+// Layers in blocks arrive where no pass reads them, and share the slot in which they are unpacked.
+TEST_F(WeightUnitsTest, LayersInBlocks_ArriveInASlot_AndShareAnother) {
+  for (const int layers : {1, 2, 5}) {
+    for (const bool tied : {false, true}) {
+      SCOPED_TRACE(testing::Message() << layers << " " << tied);
+      Make(layers, tied);
+      SetWeightStore(*FindWeightStore("q4_0"), table_);
+      const WeightUnits units = PlanWeightUnits(options_);
+      ASSERT_EQ(units.slots.size(), 3U);
+      EXPECT_TRUE(units.ahead);
+      const std::vector<GradientBucket> buckets = PlanBuckets(options_);
+      for (size_t u = 0; u < units.units.size(); ++u) {
+        const WeightUnit& unit = units.units[u];
+        const bool layer = u > 0 && u <= static_cast<size_t>(layers);
+        EXPECT_EQ(unit.slot, layer ? 1 : 0);
+        EXPECT_EQ(unit.arrival, layer ? 2 : 0);
+        EXPECT_EQ(unit.unpacked(), layer);
+        int64_t plain = 0;
+        int64_t blocks = 0;
+        for (size_t k = 0; k < unit.buckets.size(); ++k) {
+          const GradientBucket& bucket = buckets[unit.buckets[k]];
+          EXPECT_EQ(unit.arrivals[k], bucket.stored ? blocks : plain);
+          (bucket.stored ? blocks : plain) +=
+              bucket.stored ? bucket.elements() / 32 * 18 : bucket.elements();
+        }
+        EXPECT_EQ(unit.plain, plain);
+        EXPECT_EQ(unit.block_bytes, blocks);
+        EXPECT_EQ(blocks > 0, layer);
+        EXPECT_EQ(units.slots[2].block_bytes, units.units[1].block_bytes);
+        EXPECT_EQ(units.slots[2].elements, units.units[1].plain);
+      }
+      // Backward finds the last layer in its slot.
+      const Gathered bytes = GatheredBytes(units, 2);
+      EXPECT_EQ(bytes.backward,
+                (layers - 1) * (2 * units.units[1].plain + units.units[1].block_bytes));
+      const std::vector<int64_t> offsets = TensorOffsets(table_, options_.shards);
+      const int64_t plain = PlainElements(table_, offsets);
+      EXPECT_EQ(bytes.forward, 2 * plain + (offsets.back() - plain) / 32 * 18);
+    }
+  }
 }
 
 TEST_F(WeightUnitsTest, QuantisedForms_OfUnitsInOneSlotShareBytes_OthersDoNot) {

@@ -55,34 +55,24 @@ TEST(WeightsRuleTest, Rows_AreTrained_OrRefusedWithTheWayOut) {
   EXPECT_NE(Wrong(JobWith("q5_0"), "weights.store"), "");
 }
 
-TEST(WeightsRuleTest, WhatTheyDoNotGoWith_IsRefused) {
+TEST(WeightsRuleTest, Rows_GoWithEachLevelOfDivision_AndWithOffload) {
   for (const WeightStoreRow& row : WeightStoreRows()) {
-    if (!row.in_blocks()) {
+    if (!row.refusal.empty()) {
       continue;
     }
     v1::JobSpec job = JobWith(std::string(row.name));
     job.mutable_resources()->set_workers(2);
     job.mutable_batch()->set_global_batch_tokens(2048);
-    EXPECT_EQ(Wrong(job, "parallel.shard"), "") << "auto is off then";
-    for (const ShardRow& shard : ShardRows()) {
-      job.mutable_parallel()->set_shard(std::string(shard.name));
-      EXPECT_EQ(Wrong(job, "parallel.shard").empty(), shard.level == ShardLevel::kOff)
-          << shard.name;
-      EXPECT_EQ(AllowedShardLevels(job, 2), std::vector<ShardLevel>{ShardLevel::kOff});
+    for (const std::string_view level : ShardChoices()) {
+      job.mutable_parallel()->set_shard(std::string(level));
+      EXPECT_EQ(Wrong(job, "parallel.shard"), "") << row.name << ", " << level;
     }
     for (const OffloadRow& away : OffloadRows()) {
       v1::JobSpec offloaded = JobWith(std::string(row.name));
       (offloaded.mutable_offload()->*away.set)(true);
-      EXPECT_NE(Wrong(offloaded, "offload." + std::string(away.name)), "") << row.name;
+      EXPECT_EQ(Wrong(offloaded, "offload." + std::string(away.name)), "") << row.name;
     }
   }
-}
-
-TEST(WeightsRuleTest, Bf16_GoesWithAll) {
-  v1::JobSpec job = JobWith("bf16");
-  job.mutable_offload()->set_optimizer(true);
-  EXPECT_EQ(Wrong(job, "offload.optimizer"), "");
-  EXPECT_EQ(AllowedShardLevels(job, 2).size(), ShardRows().size());
 }
 
 TEST(WeightStoreTest, Plan_CountsBlocks_OneLayer_AndAPartOfTheUpdate) {
@@ -102,12 +92,12 @@ TEST(WeightStoreTest, Plan_CountsBlocks_OneLayer_AndAPartOfTheUpdate) {
     blocks += parameter.stored() ? parameter.elements() / 32 * 18 : 0;
   }
   EXPECT_EQ((*plan->Find("parameters.blocks"))->bytes, blocks) << "all of whole 256 bytes";
-  EXPECT_EQ((*plan->Find("parameters"))->bytes, 2 * PlainWeightOffsets(table).back());
+  EXPECT_EQ((*plan->Find("parameters"))->bytes, 2 * PlainElements(table, TensorOffsets(table)));
   const WeightUnits units = PlanWeightUnits((*inputs)->options);
   EXPECT_FALSE(units.ahead);
   EXPECT_EQ((*plan->Find("parameters.slot.1"))->bytes, 2 * units.slots[1].elements);
   // A pass back finds the last layer in its place.
-  const GatheredElements gathered = GatheredInPass(units);
+  const Gathered gathered = GatheredInPass(units);
   EXPECT_EQ(gathered.forward - gathered.backward, units.slots[1].elements);
   // What only reads the model has it in the recipe's format.
   const auto forward = MakePlanInputs(job, 1, 1, /*training=*/false);
@@ -115,19 +105,39 @@ TEST(WeightStoreTest, Plan_CountsBlocks_OneLayer_AndAPartOfTheUpdate) {
   EXPECT_EQ(DecodedElements((*forward)->table), 0);
 }
 
-TEST(WeightStoreTest, Plan_OfDividedOrOffloadedBlocks_IsRefused) {
-  v1::JobSpec job = JobWith("int8");
-  std::vector<FieldViolation> violations;
-  Resolve(job, violations);
-  const auto divided = MakePlanInputs(job, 1, 1, true, 2, ShardLevel::kOptimizer);
-  ASSERT_TRUE(divided.ok());
-  EXPECT_THAT(std::string(PlanTraining((*divided)->options).status().message()),
-              HasSubstr("whole on every rank"));
-  job.mutable_offload()->set_optimizer(true);
-  const auto away = MakePlanInputs(job, 1, 1, true);
-  ASSERT_TRUE(away.ok());
-  EXPECT_THAT(std::string(PlanTraining((*away)->options).status().message()),
-              HasSubstr("do not go with offload"));
+// What four ranks have of a job at each level: all blocks, or their part of them, a layer as it
+// arrives, and one that is decoded.
+TEST(WeightStoreTest, Plan_OfFourRanks_DividesBlocksWithTheWeights) {
+  for (const WeightStoreRow& row : WeightStoreRows()) {
+    if (!row.in_blocks()) {
+      continue;
+    }
+    v1::JobSpec job = JobWith(std::string(row.name));
+    std::vector<FieldViolation> violations;
+    Resolve(job, violations);
+    for (const ShardRow& shard : ShardRows()) {
+      SCOPED_TRACE(testing::Message() << row.name << ", " << shard.name);
+      const auto inputs = MakePlanInputs(job, 1, 1, /*training=*/true, 4, shard.level);
+      ASSERT_TRUE(inputs.ok()) << inputs.status();
+      const std::vector<Parameter>& table = (*inputs)->table;
+      const auto plan = PlanTraining((*inputs)->options);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const std::vector<int64_t> offsets = TensorOffsets(table, shard.optimizer ? 4 : 1);
+      const int64_t plain = PlainElements(table, offsets);
+      const int64_t parts = shard.weights ? 4 : 1;
+      const int64_t blocks = StoredRow(table).Bytes(offsets.back() - plain);
+      EXPECT_EQ((*plan->Find("parameters"))->bytes, 2 * plain / parts);
+      EXPECT_EQ((*plan->Find("parameters.blocks"))->bytes, blocks / parts);
+      // Masters are of the others alone.
+      EXPECT_EQ((*plan->Find("masters"))->bytes, 4 * plain / (shard.optimizer ? 4 : 1));
+      const int64_t layers = (*inputs)->options.shape.layers;
+      const auto arrival = plan->Find("parameters.slot.2.blocks");
+      ASSERT_EQ(arrival.ok(), shard.weights);
+      if (arrival.ok()) {
+        EXPECT_EQ((*arrival)->bytes, blocks / layers);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -49,10 +49,6 @@ const WeightStoreRow& WeightStoreOf(const v1::JobSpec& job) {
   return row != nullptr ? *row : kRows[0];
 }
 
-bool StoresBlocks(const v1::JobSpec& job) {
-  return WeightStoreOf(job).in_blocks();
-}
-
 void SetWeightStore(const WeightStoreRow& row, std::vector<Parameter>& table) {
   for (Parameter& parameter : table) {
     if (row.Takes(parameter)) {

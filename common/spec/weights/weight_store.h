@@ -34,11 +34,6 @@ std::vector<std::string_view> WeightStoreNames();
 // The job's row; the first for a name that is in no row, which the rules refuse.
 const WeightStoreRow& WeightStoreOf(const v1::JobSpec& job);
 
-// Whether the job keeps weights in blocks. They and their state are whole on every rank, and
-// updates decode them in pieces of their own: neither parallel.shard nor offload goes with them
-// (rules/weights.cc).
-bool StoresBlocks(const v1::JobSpec& job);
-
 // Sets Parameter::store of what the row takes.
 void SetWeightStore(const WeightStoreRow& row, std::vector<Parameter>& table);
 

@@ -24,16 +24,6 @@ TensorView Shaped(TensorView view, const spec::Parameter& parameter) {
   return view;
 }
 
-std::vector<TensorView> Cut(const TensorView& flat,
-                            const std::vector<spec::Parameter>& table,
-                            const std::vector<int64_t>& offsets) {
-  std::vector<TensorView> views;
-  for (size_t i = 0; i < table.size(); ++i) {
-    views.push_back(Shaped(Slice(flat, offsets[i], table[i].elements()), table[i]));
-  }
-  return views;
-}
-
 // `out`, from element `first` of the parameter on, as the table says it begins.
 absl::Status Draw(const kernels::Exec& exec,
                   const spec::Parameter& parameter,
@@ -79,11 +69,12 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
   for (const spec::ShardPiece& place : places) {
     StorePiece& piece = pieces_.emplace_back();
     piece.place = place;
+    const TensorView kept =
+        Kept(weights_divided() ? place.local_offset : place.offset, place.elements);
     if (table[static_cast<size_t>(place.parameter)].stored()) {
-      piece.blocks = blocks(place.parameter);
+      piece.blocks = kept;
     } else {
-      piece.weight = PieceWeight(place);
-      piece.master = piece.weight;
+      piece.weight = piece.master = kept;
     }
     if (training) {
       piece.gradient = PieceGradient(place);
@@ -99,54 +90,76 @@ ParameterStore::ParameterStore(const std::vector<spec::Parameter>& table,
 }
 
 void ParameterStore::BindWeights(const Arena& arena, const std::vector<int64_t>& offsets) {
-  flat_weights_ = arena.Floats(arena.ids().store.parameters);
-  if (!weights_divided()) {
-    weights_ = Cut(flat_weights_, table_, sharded() ? offsets : spec::PlainWeightOffsets(table_));
-    BindBlocks(arena);
+  const spec::StoreBuffers& ids = arena.ids().store;
+  flat_weights_ = arena.Floats(ids.parameters);
+  flat_blocks_ = arena.Floats(ids.blocks);
+  decoded_ = arena.Floats(ids.decoded);
+  blocks_.resize(table_.size());
+  weights_.resize(table_.size());
+  if (weights_divided()) {
+    BindDividedUnits(arena, offsets);
     return;
   }
-  std::vector<TensorView> whole(buckets_.size());
+  for (size_t i = 0; i < table_.size(); ++i) {
+    const TensorView kept = Kept(offsets[i], table_[i].elements());
+    if (table_[i].stored()) {
+      blocks_[i] = kept;
+    } else {
+      weights_[i] = Shaped(kept, table_[i]);
+    }
+  }
+  BindStoredUnits(arena, offsets);
+}
+
+void ParameterStore::BindStoredUnits(const Arena& arena, const std::vector<int64_t>& offsets) {
   for (const spec::WeightUnit& unit : units_.units) {
+    std::vector<UnitPart>& parts = parts_.emplace_back();
     const TensorView slot =
         arena.Floats(arena.ids().store.weight_slots[static_cast<size_t>(unit.slot)]);
+    for (size_t k = 0; k < unit.parameters.size(); ++k) {
+      const auto i = static_cast<size_t>(unit.parameters[k]);
+      weights_[i] = Shaped(Slice(slot, unit.offsets[k], table_[i].elements()), table_[i]);
+      parts.push_back({offsets[i], {}, blocks_[i], weights_[i], table_[i].store});
+    }
+  }
+}
+
+void ParameterStore::BindDividedUnits(const Arena& arena, const std::vector<int64_t>& offsets) {
+  const spec::StoreBuffers& ids = arena.ids().store;
+  const formats::WeightCodecRow& row = spec::StoredRow(table_);
+  const formats::WeightCodec codec = spec::StoredCodec(table_);
+  std::vector<TensorView> whole(buckets_.size());
+  for (const spec::WeightUnit& unit : units_.units) {
+    const TensorView slot = arena.Floats(ids.weight_slots[static_cast<size_t>(unit.slot)]);
+    const TensorView plain = arena.Floats(ids.weight_slots[static_cast<size_t>(unit.arrival)]);
+    const TensorView blocks = arena.Floats(ids.block_slots[static_cast<size_t>(unit.arrival)]);
     std::vector<UnitPart>& parts = parts_.emplace_back();
     for (size_t k = 0; k < unit.buckets.size(); ++k) {
-      const size_t b = unit.buckets[k];
-      const spec::GradientBucket& bucket = buckets_[b];
-      whole[b] = Slice(slot, unit.offsets[k], bucket.elements());
-      parts.push_back({bucket.begin,
-                       Slice(flat_weights_, bucket.begin / shards_, bucket.elements() / shards_),
-                       whole[b]});
+      const spec::GradientBucket& bucket = buckets_[unit.buckets[k]];
+      const int64_t n = bucket.elements();
+      UnitPart& part = parts.emplace_back();
+      part.begin = bucket.begin;
+      part.own = Kept(bucket.begin / shards_, n / shards_);
+      part.whole = whole[unit.buckets[k]] = Slice(slot, unit.offsets[k], n);
+      part.arrived = bucket.stored ? Slice(blocks, unit.arrivals[k], row.Bytes(n))
+                                   : Slice(plain, unit.arrivals[k], n);
+      part.codec = bucket.stored ? codec : formats::WeightCodec::kNone;
     }
   }
   for (size_t i = 0; i < table_.size(); ++i) {
     const auto b = static_cast<size_t>(BucketOf(offsets[i]));
-    weights_.push_back(
-        Shaped(Slice(whole[b], offsets[i] - buckets_[b].begin, table_[i].elements()), table_[i]));
+    weights_[i] =
+        Shaped(Slice(whole[b], offsets[i] - buckets_[b].begin, table_[i].elements()), table_[i]);
   }
 }
 
-void ParameterStore::BindBlocks(const Arena& arena) {
-  const spec::StoreBuffers& ids = arena.ids().store;
-  const TensorView all = arena.Floats(ids.blocks);
-  if (all.empty()) {
-    return;
+TensorView ParameterStore::Kept(int64_t begin, int64_t elements) const {
+  if (begin < flat_weights_.numel()) {
+    return Slice(flat_weights_, begin, elements);
   }
-  decoded_ = arena.Floats(ids.decoded);
-  blocks_.resize(table_.size());
-  const std::vector<int64_t> offsets = spec::TensorOffsets(table_);
-  const std::vector<int64_t> places = spec::PlaceBlocks(table_);
-  for (const spec::WeightUnit& unit : units_.units) {
-    std::vector<UnitPart>& parts = parts_.emplace_back();
-    const TensorView slot = arena.Floats(ids.weight_slots[static_cast<size_t>(unit.slot)]);
-    for (size_t k = 0; k < unit.parameters.size(); ++k) {
-      const auto i = static_cast<size_t>(unit.parameters[k]);
-      const spec::Parameter& parameter = table_[i];
-      blocks_[i] = Slice(all, places[i], parameter.stored_bytes());
-      weights_[i] = Shaped(Slice(slot, unit.offsets[k], parameter.elements()), parameter);
-      parts.push_back({offsets[i], {}, weights_[i]});
-    }
-  }
+  // Blocks lie behind all else, in a buffer of their own.
+  const formats::WeightCodecRow& row = spec::StoredRow(table_);
+  return Slice(flat_blocks_, row.Bytes(begin - flat_weights_.numel()), row.Bytes(elements));
 }
 
 int ParameterStore::BucketOf(int64_t offset) const {
@@ -157,14 +170,6 @@ int ParameterStore::BucketOf(int64_t offset) const {
   }
   HEARTH_CHECK(false, "buckets cover the table");
   return -1;
-}
-
-TensorView ParameterStore::PieceWeight(const spec::ShardPiece& place) const {
-  if (!sharded()) {
-    return Slice(weight(place.parameter), place.first_element, place.elements);
-  }
-  return Slice(flat_weights_, weights_divided() ? place.local_offset : place.offset,
-               place.elements);
 }
 
 void ParameterStore::BindMasters(const Arena& arena,
@@ -296,22 +301,16 @@ TensorView ParameterStore::FindGradient(spec::Slot slot, int layer, bool is_bias
 absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed) const {
   // Every rank draws the whole weights that it keeps itself: what is drawn depends on seed and
   // element alone, so nothing has to be sent.
-  for (int i = 0; sharded() && !weights_divided() && i < size(); ++i) {
-    const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
-    HEARTH_RETURN_IF_ERROR(Draw(exec, parameter, seed, static_cast<uint32_t>(i), 0, weight(i)));
-    // Where formats are stored wide drawing does not round.
-    if (weight(i).dtype != numerics_.weight) {
-      kernels::RoundToArgs round;
-      round.x = weight(i);
-      round.y = weight(i);
-      round.to = numerics_.weight;
-      HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
+  for (int i = 0; i < size(); ++i) {
+    if (table_[static_cast<size_t>(i)].stored()) {
+      HEARTH_RETURN_IF_ERROR(DrawBlocks(exec, i, seed));
+    } else if (sharded() && !weights_divided()) {
+      HEARTH_RETURN_IF_ERROR(DrawWhole(exec, i, seed));
     }
   }
   for (const StorePiece& piece : pieces_) {
     const int i = piece.place.parameter;
     if (!piece.blocks.empty()) {
-      HEARTH_RETURN_IF_ERROR(DrawBlocks(exec, i, seed));
       continue;
     }
     HEARTH_RETURN_IF_ERROR(Draw(exec, table_[static_cast<size_t>(i)], seed,
@@ -320,17 +319,46 @@ absl::Status ParameterStore::Initialise(const kernels::Exec& exec, uint64_t seed
   return RefreshWeights(exec);
 }
 
+absl::Status ParameterStore::DrawWhole(const kernels::Exec& exec, int i, uint64_t seed) const {
+  const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
+  HEARTH_RETURN_IF_ERROR(Draw(exec, parameter, seed, static_cast<uint32_t>(i), 0, weight(i)));
+  if (weight(i).dtype == numerics_.weight) {
+    return absl::OkStatus();
+  }
+  // Where formats are stored wide drawing does not round.
+  kernels::RoundToArgs round;
+  round.x = weight(i);
+  round.y = weight(i);
+  round.to = numerics_.weight;
+  return kernels::RoundTo(exec, round);
+}
+
+const StorePiece* ParameterStore::PieceOf(int i) const {
+  const auto piece = std::lower_bound(
+      pieces_.begin(), pieces_.end(), i,
+      [](const StorePiece& p, int parameter) { return p.place.parameter < parameter; });
+  return piece == pieces_.end() || piece->place.parameter != i ? nullptr : &*piece;
+}
+
 template <typename Fill>
 absl::Status ParameterStore::EncodeParts(const kernels::Exec& exec, int i, const Fill& fill) const {
   const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
   const formats::WeightCodecRow& row = formats::RowOf(parameter.store);
-  for (int64_t first = 0; first < parameter.elements(); first += decoded_.numel()) {
-    const int64_t count = std::min(decoded_.numel(), parameter.elements() - first);
+  // All blocks where the rank has them, else its piece.
+  const StorePiece* const piece = blocks(i).empty() ? PieceOf(i) : nullptr;
+  if (blocks(i).empty() && piece == nullptr) {
+    return absl::OkStatus();
+  }
+  const TensorView& all = piece == nullptr ? blocks(i) : piece->blocks;
+  const int64_t begin = piece == nullptr ? 0 : piece->place.first_element;
+  const int64_t elements = piece == nullptr ? parameter.elements() : piece->place.elements;
+  for (int64_t first = 0; first < elements; first += decoded_.numel()) {
+    const int64_t count = std::min(decoded_.numel(), elements - first);
     kernels::EncodeWeightsArgs args;
     args.codec = parameter.store;
     args.x = Slice(decoded_, 0, count);
-    args.blocks = Slice(blocks(i), row.Bytes(first), row.Bytes(count));
-    HEARTH_RETURN_IF_ERROR(fill(args.x, first));
+    args.blocks = Slice(all, row.Bytes(first), row.Bytes(count));
+    HEARTH_RETURN_IF_ERROR(fill(args.x, begin + first));
     HEARTH_RETURN_IF_ERROR(kernels::EncodeWeights(exec, args));
   }
   return absl::OkStatus();
@@ -354,13 +382,23 @@ absl::Status ParameterStore::WriteBlocks(const kernels::Exec& exec,
   });
 }
 
-absl::Status ParameterStore::Decode(const kernels::Exec& exec, int i) const {
-  kernels::DecodeWeightsArgs args;
-  args.codec = table_[static_cast<size_t>(i)].store;
-  args.blocks = blocks(i);
-  args.y = weight(i);
-  args.to = numerics_.weight;
-  return kernels::DecodeWeights(exec, args);
+absl::Status ParameterStore::Unpack(const kernels::Exec& exec, int unit) const {
+  for (const UnitPart& part : UnitParts(unit)) {
+    if (part.codec == formats::WeightCodec::kNone) {
+      HEARTH_RETURN_IF_ERROR(
+          part.arrived.data == part.whole.data
+              ? absl::OkStatus()
+              : kernels::Copy(exec, part.whole.data, part.arrived.data, part.whole.bytes()));
+      continue;
+    }
+    kernels::DecodeWeightsArgs args;
+    args.codec = part.codec;
+    args.blocks = part.arrived;
+    args.y = part.whole;
+    args.to = numerics_.weight;
+    HEARTH_RETURN_IF_ERROR(kernels::DecodeWeights(exec, args));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ParameterStore::WriteParameter(const kernels::Exec& exec,
@@ -386,10 +424,8 @@ absl::Status ParameterStore::WriteParameter(const kernels::Exec& exec,
       HEARTH_RETURN_IF_ERROR(kernels::RoundTo(exec, round));
     }
   }
-  const auto piece = std::lower_bound(
-      pieces_.begin(), pieces_.end(), i,
-      [](const StorePiece& p, int parameter) { return p.place.parameter < parameter; });
-  if (piece == pieces_.end() || piece->place.parameter != i) {
+  const StorePiece* const piece = PieceOf(i);
+  if (piece == nullptr) {
     return absl::OkStatus();
   }
   const int64_t offset = piece->place.first_element;

@@ -23,7 +23,7 @@ struct StoreShards {
   // Not read where one shard keeps whole gradients. With slots: gradients are divided too, or the
   // arena has no room for their sums (TrainingPlanOptions::by_bucket).
   std::vector<spec::GradientBucket> buckets;
-  // Empty: weights are whole on every rank, and not in blocks.
+  // Empty: weights are whole on every rank, and none are in blocks.
   spec::WeightUnits units = {};
 };
 
@@ -33,12 +33,13 @@ struct StoreShards {
 struct StorePiece {
   spec::ShardPiece place;
   kernels::TensorView master;
-  kernels::TensorView weight;  // within the whole weights, or with divided ones the rank's part
+  // Within the whole weights, or with divided ones the rank's part.
+  kernels::TensorView weight;
   kernels::TensorView gradient;
   std::vector<kernels::TensorView> states;
-  // Weights in blocks (weights.store): the piece's blocks, kU8. The piece then has neither master
-  // nor weight: updates decode it (optim/streamed_pieces.h), and passes read weight(i), to which a
-  // WeightSource decodes it.
+  // Weights in blocks (weights.store): the piece's blocks, kU8, likewise. The piece then has
+  // neither master nor weight: updates decode it (optim/streamed_pieces.h), and passes read
+  // weight(i), to which a WeightSource decodes it.
   kernels::TensorView blocks = {};
   // They lie in the host's memory (offload). A GPU reads and writes them there too, at the speed of
   // its link to the host; updates stream them (optim/streamed_pieces.h).
@@ -81,11 +82,10 @@ class ParameterStore {
     const spec::Parameter& parameter = table_[static_cast<size_t>(i)];
     return !parameter.stored() && !parameter.has_master() && parameter.storage != spec::DType::kF32;
   }
-  // Weights in blocks (weights.store), which one shard alone has. blocks(i) is empty for others.
-  bool weights_stored() const { return !blocks_.empty(); }
+  // Some weights are in blocks (weights.store).
+  bool weights_stored() const { return !flat_blocks_.empty(); }
+  // All blocks of weight i; empty for others, and where they are divided.
   const kernels::TensorView& blocks(int i) const { return blocks_[static_cast<size_t>(i)]; }
-  // weight(i) = blocks(i), where a pass reads it. On a GPU done when the stream gets there.
-  absl::Status Decode(const kernels::Exec& exec, int i) const;
   // The fp32 memory into which an update decodes blocks, a part at a time.
   const kernels::TensorView& decoded() const { return decoded_; }
   // Whether any parameter has no master but its narrow weight.
@@ -111,21 +111,31 @@ class ParameterStore {
   // The sums that this rank updates with, gaps (zeros) included: a view for each bucket; of one
   // shard that keeps whole gradients flat_gradients().
   const std::vector<kernels::TensorView>& owned_gradients() const { return owned_gradients_; }
-  // All weights, or with divided ones this rank's part of them, one bucket's behind the other's.
+  // All weights that are not in blocks, or with divided ones this rank's part of them, one bucket's
+  // behind the other's.
   const kernels::TensorView& flat_weights() const { return flat_weights_; }
+  // Whole weights: those of a bucket as they are kept, in the recipe's format or as blocks.
+  kernels::TensorView BucketWeights(const spec::GradientBucket& bucket) const {
+    return Kept(bucket.begin, bucket.elements());
+  }
   bool weights_divided() const { return sharded() && !units_.empty(); }
   const spec::WeightUnits& units() const { return units_; }
-  // Divided weights: for each bucket of a unit what this rank keeps of it, and the whole in the
-  // unit's slot. Elements [begin, begin + whole.numel()) of the undivided weights. Weights in
-  // blocks: the whole of each in the unit's slot; `own` is empty.
+  // A part of a unit: with divided weights a bucket, else a weight in blocks. `whole` is where
+  // passes read it in the unit's slot, elements [begin, begin + whole.numel()) of the undivided
+  // weights. `arrived` is what Unpack makes it of: the blocks (`codec`), or the same weights in the
+  // slot of arrival, or `whole` itself. `own` is what this rank keeps of a divided `arrived`.
   struct UnitPart {
     int64_t begin = 0;
     kernels::TensorView own;
+    kernels::TensorView arrived;
     kernels::TensorView whole;
+    formats::WeightCodec codec = formats::WeightCodec::kNone;
   };
   const std::vector<UnitPart>& UnitParts(int unit) const {
     return parts_[static_cast<size_t>(unit)];
   }
+  // Makes a unit whole of what has arrived. On a GPU done when the stream gets there.
+  absl::Status Unpack(const kernels::Exec& exec, int unit) const;
   const std::vector<kernels::TensorView>& gradients() const { return gradients_; }
 
   // The row of a weight that the model has.
@@ -156,22 +166,30 @@ class ParameterStore {
 
  private:
   void BindWeights(const Arena& arena, const std::vector<int64_t>& offsets);
-  void BindBlocks(const Arena& arena);
-  // Parameter i in blocks, from fp32 values, rounded to nearest under new scales.
+  void BindStoredUnits(const Arena& arena, const std::vector<int64_t>& offsets);
+  void BindDividedUnits(const Arena& arena, const std::vector<int64_t>& offsets);
+  // What this rank keeps of `elements` weights, as they are kept. `begin` is their place in the
+  // undivided buffers, or with divided weights in the rank's own.
+  kernels::TensorView Kept(int64_t begin, int64_t elements) const;
+  // Initial values of what this rank keeps as whole tensors beside its pieces.
+  absl::Status DrawWhole(const kernels::Exec& exec, int i, uint64_t seed) const;
+  // Parameter i in blocks, as far as this rank has it, from fp32 values, rounded to nearest under
+  // new scales.
   absl::Status WriteBlocks(const kernels::Exec& exec,
                            Upload& upload,
                            int i,
                            const Upload::Values& values) const;
   absl::Status DrawBlocks(const kernels::Exec& exec, int i, uint64_t seed) const;
-  // Calls `fill(values, first)` for parts of parameter i, in blocks, and encodes what it has put
-  // into `values`, a part of decoded().
+  // Calls `fill(values, first)` for parts of what this rank has of parameter i, in blocks, and
+  // encodes what it has put into `values`, a part of decoded().
   template <typename Fill>
   absl::Status EncodeParts(const kernels::Exec& exec, int i, const Fill& fill) const;
   // Number of the bucket that has the element of the undivided buffers; of several shards.
   int BucketOf(int64_t offset) const;
   // weight = master of one piece.
   absl::Status RefreshWeight(const kernels::Exec& exec, const StorePiece& piece) const;
-  kernels::TensorView PieceWeight(const spec::ShardPiece& place) const;
+  // The piece of parameter i; null: this rank has none.
+  const StorePiece* PieceOf(int i) const;
   void BindMasters(const Arena& arena, const std::vector<spec::MasterBuffer>& buffers);
   void BindGradients(const Arena& arena, const std::vector<int64_t>& offsets);
   // What this rank owns of the gradients of `bucket`.
@@ -186,15 +204,16 @@ class ParameterStore {
   bool divided_ = false;                       // the gradients
   std::vector<spec::GradientBucket> buckets_;  // of more than one shard, or with slots
   std::vector<int> groups_of_;                 // by parameter
-  spec::WeightUnits units_;                    // of divided weights
+  spec::WeightUnits units_;                    // of weights that are divided or in blocks
   std::vector<std::vector<UnitPart>> parts_;   // by unit
   std::vector<kernels::TensorView> weights_;
-  std::vector<kernels::TensorView> blocks_;  // by parameter; none of them: empty
+  std::vector<kernels::TensorView> blocks_;  // by parameter
   kernels::TensorView decoded_;
   std::vector<kernels::TensorView> masters_;  // of one shard
   std::vector<kernels::TensorView> gradients_;
   std::vector<StorePiece> pieces_;
   kernels::TensorView flat_weights_;
+  kernels::TensorView flat_blocks_;
   std::vector<spec::GradientGroup> groups_;
   std::vector<kernels::TensorView> flat_gradients_;  // by group
   std::vector<kernels::TensorView> sums_;            // by group, if divided: this rank's part

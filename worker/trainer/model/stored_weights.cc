@@ -1,7 +1,5 @@
 #include "worker/trainer/model/stored_weights.h"
 
-#include "common/base/status_macros.h"
-
 namespace hearth::trainer {
 
 absl::Status StoredWeights::Begin(const kernels::Exec& /*exec*/) {
@@ -9,10 +7,7 @@ absl::Status StoredWeights::Begin(const kernels::Exec& /*exec*/) {
 }
 
 absl::Status StoredWeights::Announce(const kernels::Exec& exec, int unit) {
-  for (const int i : parameters_.units().units[static_cast<size_t>(unit)].parameters) {
-    HEARTH_RETURN_IF_ERROR(parameters_.Decode(exec, i));
-  }
-  return absl::OkStatus();
+  return parameters_.Unpack(exec, unit);
 }
 
 absl::Status StoredWeights::Acquire(const kernels::Exec& /*exec*/, int /*unit*/) {

@@ -1,5 +1,6 @@
-// The WeightSource of weights in blocks (weights.store). A unit is decoded on the pass's own
-// stream, after the launches that read the unit before it, so one slot serves all units.
+// The WeightSource of weights in blocks (weights.store) that this rank has whole. A unit is decoded
+// on the pass's own stream, after the launches that read the unit before it, so one slot serves all
+// units.
 #pragma once
 
 #include "absl/status/status.h"
@@ -12,7 +13,7 @@ namespace hearth::trainer {
 // Not thread-safe.
 class StoredWeights : public WeightSource {
  public:
-  // `parameters` have weights in blocks and outlive this.
+  // `parameters` have such weights and outlive this.
   explicit StoredWeights(const ParameterStore& parameters) : parameters_(parameters) {}
 
   absl::Status Begin(const kernels::Exec& exec) override;

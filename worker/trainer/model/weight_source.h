@@ -22,7 +22,8 @@ class WeightSource {
   // A pass begins: no unit is in its slot, and launches so far are done with all slots.
   virtual absl::Status Begin(const kernels::Exec& exec) = 0;
   // The unit is acquired soon: it may begin to arrive. Its slot is free: whatever was there has
-  // been released.
+  // been released. A unit that is unpacked (WeightUnit::unpacked) only arrives: what is in its slot
+  // may still be read, and is replaced when the unit is acquired.
   virtual absl::Status Announce(const kernels::Exec& exec, int unit) = 0;
   // The launches that follow may read the weights of the unit: it was announced, or it was released
   // and nothing else was announced for its slot.

@@ -81,4 +81,18 @@ absl::Status WeightWalk::End(const kernels::Exec& exec) {
   return source_->Release(exec, (*std::exchange(pass_, nullptr))[next_ - 1]);
 }
 
+absl::Status VisitUnits(const kernels::Exec& exec,
+                        WeightSource& source,
+                        const spec::WeightUnits& units,
+                        absl::FunctionRef<absl::Status(int unit)> visit) {
+  HEARTH_RETURN_IF_ERROR(source.Begin(exec));
+  for (int unit = 0; unit < static_cast<int>(units.units.size()); ++unit) {
+    HEARTH_RETURN_IF_ERROR(source.Announce(exec, unit));
+    HEARTH_RETURN_IF_ERROR(source.Acquire(exec, unit));
+    HEARTH_RETURN_IF_ERROR(visit(unit));
+    HEARTH_RETURN_IF_ERROR(source.Release(exec, unit));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace hearth::trainer

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/spec/plan/weight_units.h"
@@ -43,5 +44,12 @@ class WeightWalk {
   std::vector<int> holders_;                // by slot: the unit that it has, or awaits; -1: none
   int arriving_ = -1;                       // announced, not acquired
 };
+
+// Between passes: brings each unit in turn, and calls `visit` with its number when it is in its
+// slot.
+absl::Status VisitUnits(const kernels::Exec& exec,
+                        WeightSource& source,
+                        const spec::WeightUnits& units,
+                        absl::FunctionRef<absl::Status(int unit)> visit);
 
 }  // namespace hearth::trainer

@@ -111,6 +111,26 @@ TEST_F(WeightWalkTest, InTurn_EachIsAnnouncedJustBeforeItIsRead) {
   EXPECT_TRUE(walk.End(exec_).ok());
 }
 
+// Units that are unpacked share a slot and arrive in another: each is announced while the one
+// before it is read.
+TEST_F(WeightWalkTest, Unpacked_EachIsAnnouncedWhileTheOneBeforeIsRead) {
+  spec::WeightUnits units = Units(2, false);
+  for (spec::WeightUnit& unit : units.units) {
+    unit.arrival = unit.slot == 0 ? 0 : 2;
+    unit.slot = unit.slot == 0 ? 0 : 1;
+  }
+  WeightWalk walk(units);
+  ASSERT_TRUE(walk.Begin(exec_, &source_, /*backward=*/true).ok());
+  source_.Take();
+  EXPECT_THAT(Enter(walk, 0, 0), ElementsAre("announce 0", "acquire 0", "announce 1"));
+  EXPECT_THAT(Enter(walk, 1, 1), ElementsAre("release 0", "acquire 1", "announce 2"));
+  EXPECT_THAT(Enter(walk, 3, 2), ElementsAre("release 1", "acquire 2", "announce 3"));
+  EXPECT_THAT(Enter(walk, 5, 3), ElementsAre("release 2", "acquire 3")) << "2 is in its slot";
+  EXPECT_THAT(Enter(walk, 3, -1), ElementsAre("release 3", "acquire 2", "announce 1"));
+  EXPECT_THAT(Enter(walk, 1, 1), ElementsAre("release 2", "acquire 1"));
+  EXPECT_TRUE(walk.End(exec_).ok());
+}
+
 TEST_F(WeightWalkTest, ATiedHead_FindsTheEmbeddingInItsSlot) {
   WeightWalk walk(Units(2, true));
   ASSERT_TRUE(walk.Begin(exec_, &source_, /*backward=*/false).ok());

@@ -148,39 +148,19 @@ StreamedPieces::StreamedPieces(const ParameterStore& parameters,
       if (decodes != in_blocks || !in_group || (needs.of != nullptr && !needs.of(parameter))) {
         continue;
       }
-      if (decodes) {
-        CutBlocks(piece, parameter, parameters.decoded());
-      } else {
-        Cut(piece, parameter, needs);
-      }
+      Cut(piece, parameter, needs, decodes ? parameters.decoded() : TensorView());
     }
   }
 }
 
-void StreamedPieces::CutBlocks(const StorePiece& piece,
-                               const spec::Parameter& parameter,
-                               const TensorView& decoded) {
-  HEARTH_CHECK(lanes_ == nullptr, "weights in blocks do not go with offload");
-  for (int64_t begin = 0; begin < piece.place.elements;) {
-    const int64_t rest = piece.place.elements - begin;
-    const int64_t room = (decoded.numel() - decoded_) / kUnit * kUnit;
-    const bool plain = !windows_.back().pieces.empty() && windows_.back().decoded.empty();
-    if (plain || (room < rest && decoded_ > 0)) {
-      windows_.emplace_back();
-      decoded_ = 0;
-      continue;
-    }
-    const int64_t count = std::min(rest, room);
-    StorePiece part = Part(piece, parameter, begin, count);
-    part.master = Slice(decoded, decoded_, count);
-    OffloadWindow& window = windows_.back();
-    window.decoded.push_back({parameter.store, part.blocks, part.master,
-                              static_cast<uint32_t>(part.place.parameter),
-                              static_cast<uint64_t>(part.place.first_element)});
-    window.pieces.push_back(std::move(part));
-    decoded_ += Count(count, kUnit) * kUnit;
-    begin += count;
-  }
+void StreamedPieces::AddDecoded(const spec::Parameter& parameter,
+                                const TensorView& decoded,
+                                StorePiece& part) {
+  part.master = Slice(decoded, decoded_, part.place.elements);
+  windows_.back().decoded.push_back({parameter.store, part.blocks, part.master,
+                                     static_cast<uint32_t>(part.place.parameter),
+                                     static_cast<uint64_t>(part.place.first_element)});
+  decoded_ += Count(part.place.elements, kUnit) * kUnit;
 }
 
 std::vector<StreamedPieces::Away> StreamedPieces::AwayOf(const StorePiece& piece,
@@ -200,9 +180,9 @@ std::vector<StreamedPieces::Away> StreamedPieces::AwayOf(const StorePiece& piece
   return away;
 }
 
-int64_t StreamedPieces::Room(const StorePiece& piece,
-                             const std::vector<Away>& away,
-                             int64_t begin) const {
+int64_t StreamedPieces::RoomInSlot(const StorePiece& piece,
+                                   const std::vector<Away>& away,
+                                   int64_t begin) const {
   const int64_t rest = piece.place.elements - begin;
   if (away.empty()) {
     return rest;
@@ -224,19 +204,43 @@ int64_t StreamedPieces::Room(const StorePiece& piece,
   return std::clamp((free - gaps) / of_unit * kUnit, int64_t{0}, rest);
 }
 
+int64_t StreamedPieces::Room(const StorePiece& piece,
+                             const std::vector<Away>& away,
+                             int64_t begin,
+                             const TensorView& decoded) const {
+  const int64_t room = RoomInSlot(piece, away, begin);
+  if (decoded.empty()) {
+    return room;
+  }
+  const OffloadWindow& window = windows_.back();
+  const bool plain = !window.pieces.empty() && window.decoded.empty();
+  return plain ? 0 : std::min(room, (decoded.numel() - decoded_) / kUnit * kUnit);
+}
+
+void StreamedPieces::Open() {
+  windows_.emplace_back();
+  used_ = 0;
+  decoded_ = 0;
+}
+
 void StreamedPieces::Cut(const StorePiece& piece,
                          const spec::Parameter& parameter,
-                         const StreamNeeds& needs) {
+                         const StreamNeeds& needs,
+                         const TensorView& decoded) {
   const std::vector<Away> away = AwayOf(piece, parameter, needs);
   for (int64_t begin = 0; begin < piece.place.elements;) {
-    const int64_t count = Room(piece, away, begin);
+    const int64_t count = Room(piece, away, begin, decoded);
     if (count == 0) {
-      HEARTH_CHECK(used_ > 0, "an empty slot has room for a block of every state");
-      windows_.emplace_back();
-      used_ = 0;
+      HEARTH_CHECK(!windows_.back().pieces.empty(), "an empty window has room for a block");
+      Open();
       continue;
     }
-    Add(count == piece.place.elements ? piece : Part(piece, parameter, begin, count), away);
+    const bool whole = count == piece.place.elements;
+    StorePiece part = whole ? piece : Part(piece, parameter, begin, count);
+    if (!decoded.empty()) {
+      AddDecoded(parameter, decoded, part);
+    }
+    Add(std::move(part), away);
     begin += count;
   }
 }
@@ -298,13 +302,16 @@ absl::Status StreamedPieces::Encode(const kernels::Exec& exec,
 absl::Status StreamedPieces::Run(const kernels::Exec& exec,
                                  absl::FunctionRef<absl::Status(size_t window)> work,
                                  const BlockRounding& rounding) const {
-  if (streams_) {
-    return lanes_->Run(exec, windows_, work);
-  }
-  for (size_t w = 0; w < windows_.size(); ++w) {
+  const auto update = [&](size_t w) -> absl::Status {
     HEARTH_RETURN_IF_ERROR(Decode(exec, windows_[w]));
     HEARTH_RETURN_IF_ERROR(work(w));
-    HEARTH_RETURN_IF_ERROR(Encode(exec, windows_[w], rounding));
+    return Encode(exec, windows_[w], rounding);
+  };
+  if (streams_) {
+    return lanes_->Run(exec, windows_, update);
+  }
+  for (size_t w = 0; w < windows_.size(); ++w) {
+    HEARTH_RETURN_IF_ERROR(update(w));
   }
   return absl::OkStatus();
 }

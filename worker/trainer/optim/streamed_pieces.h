@@ -8,9 +8,9 @@
 // A window begins at a block of every state, so its update has the bits of the whole. On the CPU
 // the same copies are made one after the other, in this order.
 //
-// Weights in blocks (weights.store) come in windows too. A window is decoded into fp32
-// (ParameterStore::decoded), updated there like a master, and encoded again with stochastic
-// rounding.
+// Weights in blocks (weights.store) come in windows too, with their states in a slot if these are
+// in the host's memory. A window is decoded into fp32 (ParameterStore::decoded), updated there like
+// a master, and encoded again with stochastic rounding.
 #pragma once
 
 #include <array>
@@ -147,13 +147,24 @@ class StreamedPieces {
   std::vector<Away> AwayOf(const StorePiece& piece,
                            const spec::Parameter& parameter,
                            const StreamNeeds& needs) const;
-  void Cut(const StorePiece& piece, const spec::Parameter& parameter, const StreamNeeds& needs);
-  // Elements of the piece from `begin` on that the open window has room for.
-  int64_t Room(const StorePiece& piece, const std::vector<Away>& away, int64_t begin) const;
+  // `decoded`: where the piece's blocks are decoded; empty: they are not.
+  void Cut(const StorePiece& piece,
+           const spec::Parameter& parameter,
+           const StreamNeeds& needs,
+           const kernels::TensorView& decoded);
+  void Open();
+  // Elements of the piece from `begin` on that the open window has room for, in its slot and where
+  // it is decoded.
+  int64_t Room(const StorePiece& piece,
+               const std::vector<Away>& away,
+               int64_t begin,
+               const kernels::TensorView& decoded) const;
+  int64_t RoomInSlot(const StorePiece& piece, const std::vector<Away>& away, int64_t begin) const;
   void Add(StorePiece part, const std::vector<Away>& away);
-  void CutBlocks(const StorePiece& piece,
-                 const spec::Parameter& parameter,
-                 const kernels::TensorView& decoded);
+  // The part's master is its blocks, decoded.
+  void AddDecoded(const spec::Parameter& parameter,
+                  const kernels::TensorView& decoded,
+                  StorePiece& part);
   static absl::Status Decode(const kernels::Exec& exec, const OffloadWindow& window);
   absl::Status Encode(const kernels::Exec& exec,
                       const OffloadWindow& window,
@@ -162,7 +173,7 @@ class StreamedPieces {
   OffloadLanes* const lanes_;
   const bool changes_masters_;
   std::vector<OffloadWindow> windows_;
-  int64_t used_ = 0;     // bytes of the slot of the last window
+  int64_t used_ = 0;     // bytes of the last window's slot
   int64_t decoded_ = 0;  // elements that the last window decodes
   bool streams_ = false;
 };

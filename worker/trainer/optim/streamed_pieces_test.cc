@@ -1,10 +1,12 @@
 #include "worker/trainer/optim/streamed_pieces.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
 
 #include "common/spec/optimizer/optimizer_table.h"
+#include "common/spec/weights/weight_store.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/test_model.h"
 #include "worker/trainer/optim/optimizer.h"
@@ -94,7 +96,7 @@ struct Held {
   std::unique_ptr<OffloadLanes> lanes;
 };
 
-std::unique_ptr<Held> Hold(std::string_view state, bool away) {
+std::unique_ptr<Held> Hold(std::string_view state, bool away, std::string_view store = "bf16") {
   auto held = std::make_unique<Held>();
   v1::ModelSpec model = TinyModel("qwen2");
   model.set_hidden(64);
@@ -106,6 +108,7 @@ std::unique_ptr<Held> Hold(std::string_view state, bool away) {
   held->table =
       spec::BuildParameterTable(plan.shape, plan.recipe->parameters, spec::FindOptimizer("adamw"),
                                 spec::FindStateFormat(std::string(state)));
+  spec::SetWeightStore(*spec::FindWeightStore(store), held->table);
   plan.table = &held->table;
   plan.sequence_length = 8;
   for (const spec::OffloadRow& row : spec::OffloadRows()) {
@@ -116,7 +119,9 @@ std::unique_ptr<Held> Hold(std::string_view state, bool away) {
   const Numerics numerics =
       *MakeNumerics(*plan.recipe, spec::GradientFormats(held->table), kernels::DType::kF32);
   held->arena = *Arena::Allocate(*spec::PlanTraining(plan), kernels::DType::kF32);
-  held->store = std::make_unique<ParameterStore>(held->table, *held->arena, numerics, true);
+  held->store =
+      std::make_unique<ParameterStore>(held->table, *held->arena, numerics, true,
+                                       StoreShards{0, 1, {}, spec::PlanWeightUnits(plan)});
   held->lanes = *OffloadLanes::New(kernels::Exec());
   held->lanes->SetSlots(*held->arena);
   return held;
@@ -176,6 +181,72 @@ TEST_P(StreamedPiecesTest, Windows_FetchNothingThatIsNotNeeded) {
   const StreamedPieces none(*held->store, held->lanes.get(), {});
   EXPECT_FALSE(none.streams());
   EXPECT_EQ(none.windows().size(), 1U);
+}
+
+// A window of weights in blocks has them decoded, one behind the other, and their states in its
+// slot. What nobody updates keeps its bytes.
+TEST_P(StreamedPiecesTest, WindowsOfWeightsInBlocks_DecodeThem_WithTheirStatesInASlot) {
+  const std::unique_ptr<Held> held = Hold(GetParam(), true, "q4_0");
+  const kernels::Exec exec;
+  ASSERT_TRUE(held->store->Initialise(exec, 7).ok());
+  const StreamedPieces streamed(*held->store, held->lanes.get(),
+                                {.masters = true, .state = &IsOwnState});
+  std::vector<int64_t> elements(held->table.size(), 0);
+  size_t decoding = 0;
+  for (size_t w = 0; w < streamed.windows().size(); ++w) {
+    const OffloadWindow& window = streamed.windows()[w];
+    decoding += window.decoded.empty() ? 0 : 1;
+    EXPECT_TRUE(window.decoded.empty() || window.decoded.size() == window.pieces.size())
+        << "of one kind";
+    const float* end = held->store->decoded().as<float>();
+    const uint8_t* const slot = held->lanes->slot(w);
+    for (const StorePiece& piece : window.pieces) {
+      const auto i = static_cast<size_t>(piece.place.parameter);
+      EXPECT_EQ(piece.place.first_element, elements[i]) << held->table[i].name;
+      elements[i] += piece.place.elements;
+      EXPECT_EQ(!piece.blocks.empty(), held->table[i].stored());
+      EXPECT_EQ(piece.master.numel(), piece.place.elements);
+      if (!piece.blocks.empty()) {
+        EXPECT_GE(piece.master.as<float>(), end);
+        end = piece.master.as<float>() + piece.master.numel();
+      }
+      for (const kernels::TensorView& state : piece.states) {
+        EXPECT_GE(state.as<uint8_t>(), slot);
+        EXPECT_LE(state.as<uint8_t>() + state.bytes(), slot + held->lanes->slot_bytes());
+      }
+    }
+    EXPECT_LE(end, held->store->decoded().as<float>() + held->store->decoded().numel());
+  }
+  EXPECT_GE(decoding, 3U) << "else no slot is used twice";
+  const auto all = [&held] {
+    std::string bytes;
+    for (const StorePiece& piece : held->store->pieces()) {
+      EXPECT_EQ(piece.blocks.empty(),
+                !held->table[static_cast<size_t>(piece.place.parameter)].stored());
+      bytes.append(piece.blocks.as<char>(), piece.blocks.bytes());
+    }
+    return bytes;
+  };
+  const std::string before = all();
+  EXPECT_NE(before.find_first_not_of('\0'), std::string::npos);
+  kernels::StepInputs inputs;
+  inputs.step = 1;
+  size_t calls = 0;
+  const auto count = [&calls](size_t) {
+    ++calls;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(streamed.Run(exec, count, {.seed = 1, .inputs = &inputs}).ok());
+  EXPECT_EQ(calls, streamed.windows().size());
+  EXPECT_TRUE(all() == before);
+  const auto add = [&](size_t w) {
+    for (const StorePiece& piece : streamed.windows()[w].pieces) {
+      std::fill_n(piece.master.as<float>(), piece.master.numel(), 0.5F);
+    }
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(streamed.Run(exec, add, {.seed = 1, .inputs = &inputs}).ok());
+  EXPECT_FALSE(all() == before);
 }
 
 TEST(StreamedPiecesOfTheDeviceTest, NothingOnTheHost_IsOneWindowWhereItLies) {

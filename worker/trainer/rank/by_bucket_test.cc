@@ -21,7 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/support/trainer/state_cases.h"
 #include "tests/support/trainer/test_link.h"
-#include "tests/support/trainer/test_run.h"
+#include "tests/support/trainer/trained_bits.h"
 #include "worker/trainer/checkpoint/meta.h"
 #include "worker/trainer/step/program.h"
 
@@ -29,17 +29,6 @@ namespace hearth::trainer {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string Bytes(const kernels::TensorView& view) {
-  return {view.as<char>(), view.bytes()};
-}
-
-// With one micro-batch of each rank in a step.
-v1::JobSpec OneEach(v1::JobSpec spec, int ranks) {
-  spec.mutable_batch()->set_global_batch_tokens(int64_t{spec.batch().micro_batch_size()} *
-                                                spec.data().sequence_length() * ranks);
-  return spec;
-}
 
 v1::JobSpec Fused(v1::JobSpec spec, bool fused = true) {
   spec.mutable_optimizer()->set_fused(fused);
@@ -85,72 +74,6 @@ void RoundGradients(const Engine& engine) {
     decode.y = gradient;
     ASSERT_TRUE(kernels::SumParts(engine.exec(), decode).ok());
   }
-}
-
-// What updates change, tensor by tensor: what the ranks have of each, one piece behind the other.
-// So it does not depend on how buckets cut tensors into pieces.
-class Changed {
- public:
-  void Add(const ParameterStore& parameters) {
-    for (const StorePiece& piece : parameters.pieces()) {
-      Add(piece, "master", piece.master);
-      for (size_t k = 0; k < piece.states.size(); ++k) {
-        Add(piece, "state " + std::to_string(k), piece.states[k]);
-      }
-      Add(piece, "weight", piece.weight);
-      Add(piece, "blocks", piece.blocks);
-    }
-  }
-  std::map<std::string, std::string> Whole() const {
-    std::map<std::string, std::string> whole;
-    for (const auto& [key, bytes] : pieces_) {
-      whole[key.first] += bytes;
-    }
-    return whole;
-  }
-
- private:
-  void Add(const StorePiece& piece, const std::string& what, const kernels::TensorView& view) {
-    const std::string name = std::to_string(piece.place.parameter) + " " + what;
-    if (view.empty()) {  // weights in blocks have neither masters nor weights
-      return;
-    }
-    pieces_[{name, piece.place.first_element}] = Bytes(view);
-  }
-
-  std::map<std::pair<std::string, int64_t>, std::string> pieces_;
-};
-
-// What three steps leave behind. The losses of rank 0 go to `losses` unless it is null.
-std::map<std::string, std::string> Train(const v1::JobSpec& job,
-                                         int ranks,
-                                         std::vector<double>* losses = nullptr) {
-  const v1::JobSpec spec = OneEach(job, ranks);
-  std::vector<std::unique_ptr<Collective>> comms = NewThreadCollectives(ranks);
-  std::vector<std::unique_ptr<TestRank>> made(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      std::unique_ptr<TestRank>& rank = made[static_cast<size_t>(r)];
-      rank = MakeRank(spec, *comms[static_cast<size_t>(r)]);
-      for (int step = 0; step < 3; ++step) {
-        const absl::StatusOr<StepResult> result = rank->trainer->Step({});
-        ASSERT_TRUE(result.ok()) << result.status();
-        ASSERT_EQ(result->verdict, Verdict::kGood);
-        if (r == 0 && losses != nullptr) {
-          losses->push_back(result->facts.loss);
-        }
-      }
-    });
-  }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
-  Changed changed;
-  for (const std::unique_ptr<TestRank>& rank : made) {
-    changed.Add(rank->engine->parameters());
-  }
-  return changed.Whole();
 }
 
 class ByBucketTest : public testing::TestWithParam<StateCase> {
@@ -205,6 +128,9 @@ TEST_P(ByBucketTest, FusedSteps_OfWeightsInBlocks_GiveTheBitsOfUpdatesBehindBack
       std::vector<double> losses;
       const auto behind = Train(spec, ranks, &losses_behind);
       EXPECT_TRUE(Train(Fused(spec), ranks, &losses) == behind) << recipe << ", " << ranks;
+      v1::JobSpec away = Fused(spec);
+      away.mutable_offload()->set_optimizer(true);
+      EXPECT_TRUE(Train(away, ranks) == behind) << "through the host's memory, " << recipe;
       EXPECT_EQ(losses, losses_behind) << recipe << ", " << ranks;
       EXPECT_NE(losses.front(), losses.back()) << "steps that change nothing";
       EXPECT_TRUE(std::any_of(behind.begin(), behind.end(), [](const auto& entry) {

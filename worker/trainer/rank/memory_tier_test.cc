@@ -8,7 +8,7 @@
 #include "common/spec/plan/batch.h"
 #include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
-#include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_gang.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/meta.h"
 
@@ -37,7 +37,7 @@ class MemoryTierTest : public testing::TestWithParam<TierCase> {
  protected:
   static constexpr int kSteps = 40;
 
-  v1::JobSpec Job() const {
+  v1::JobSpec Job(int workers = 1) const {
     v1::JobSpec job = SmallJob(dir_.path(), "qwen2");
     // As a job file that gives the tier in place of formats.
     job.clear_optimizer();
@@ -53,7 +53,8 @@ class MemoryTierTest : public testing::TestWithParam<TierCase> {
     job.mutable_model()->set_vocab(131);
     job.mutable_batch()->set_micro_batch_size(4);
     job.mutable_batch()->set_global_batch_tokens(int64_t{4} * job.data().sequence_length() *
-                                                 GetParam().micro_batches);
+                                                 GetParam().micro_batches * workers);
+    job.mutable_resources()->set_workers(workers);
     job.mutable_train()->set_steps(kSteps);
     job.mutable_schedule()->set_decay_steps(kSteps - job.schedule().warmup_steps());
     job.mutable_checkpoint()->set_every_steps(kSteps / 2);
@@ -93,6 +94,23 @@ TEST_P(MemoryTierTest, TinyJob_Trains_Saves_AndResumesWithTheSameBits) {
   ASSERT_EQ(resumed.steps.size(), static_cast<size_t>(kSteps / 2));
   ASSERT_FALSE(resumed.checkpoints.empty());
   EXPECT_TRUE(TensorsOf(resumed.checkpoints.back()) == TensorsOf(whole.checkpoints.back()));
+}
+
+// A tier goes with what else saves memory: several ranks that divide all, and offload.
+TEST_P(MemoryTierTest, TwoRanks_ThatDivideWeights_AndOffload_Train) {
+  v1::JobSpec job = Job(2);
+  EXPECT_EQ(spec::NeedsOneMicroBatch(job), GetParam().micro_batches == 1);
+  job.mutable_parallel()->set_shard("weights");
+  job.mutable_offload()->set_optimizer(true);
+  LocalKeyValueStore store;
+  const Gang gang = RunGang(store, job, 2, dir_.path() + "/gang", 1, nullptr);
+  for (const v1::TrainerExit& exit : gang.exits) {
+    EXPECT_EQ(exit.reason(), v1::EXIT_REASON_FINISHED) << exit.message();
+  }
+  const FakeLink& leader = *gang.links[0];
+  ASSERT_EQ(leader.steps.size(), static_cast<size_t>(kSteps));
+  EXPECT_LT(leader.steps.back().loss(), 0.95 * leader.steps.front().loss());
+  EXPECT_EQ(leader.checkpoints.size(), 2U);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/state_cases.h"
+#include "tests/support/trainer/store_cases.h"
 #include "tests/support/trainer/test_link.h"
 #include "tests/support/trainer/test_run.h"
 #include "worker/trainer/checkpoint/meta.h"
@@ -67,6 +68,7 @@ std::vector<std::vector<std::string>> Train(const v1::JobSpec& spec, int ranks) 
       for (const StorePiece& piece : rank->engine->parameters().pieces()) {
         out.push_back(Bytes(piece.master));
         out.push_back(Bytes(piece.weight));
+        out.push_back(Bytes(piece.blocks));
         for (const kernels::TensorView& state : piece.states) {
           out.push_back(Bytes(state));
         }
@@ -118,6 +120,18 @@ TEST_P(OffloadTest, DividedSteps_GiveTheBitsOfTheDevice) {
   for (const spec::ShardRow& row : spec::ShardRows()) {
     spec.mutable_parallel()->set_shard(std::string(row.name));
     EXPECT_TRUE(Train(With(spec, Sets().back()), 3) == Train(spec, 3)) << row.name;
+  }
+}
+
+// Weights in blocks are decoded for the update, a window at a time, with their states in a slot.
+TEST_P(OffloadTest, StepsOfWeightsInBlocks_GiveTheBitsOfTheDevice) {
+  for (const std::string& store : BlockStores()) {
+    v1::JobSpec spec = Job();
+    spec.mutable_weights()->set_store(store);
+    spec.mutable_train()->set_ema(0.9);
+    EXPECT_TRUE(Train(With(spec, Sets().back()), 1) == Train(spec, 1)) << store;
+    spec.mutable_parallel()->set_shard("weights");
+    EXPECT_TRUE(Train(With(spec, Sets().back()), 2) == Train(spec, 2)) << store;
   }
 }
 

@@ -19,10 +19,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/trainer/state_cases.h"
-#include "tests/support/trainer/test_link.h"
+#include "tests/support/trainer/test_gang.h"
 #include "tests/support/trainer/test_recipes.h"
-#include "tests/support/trainer/test_run.h"
 #include "tests/support/trainer/test_shards.h"
+#include "tests/support/trainer/trained_bits.h"
 #include "worker/trainer/checkpoint/background_writer.h"
 #include "worker/trainer/checkpoint/hf_model.h"
 #include "worker/trainer/checkpoint/shards.h"
@@ -59,27 +59,6 @@ std::unique_ptr<Engine> MakeEngine(const v1::JobSpec& spec,
   return *std::move(engine);
 }
 
-// One update of every piece with gradients that depend on the element alone.
-void Update(Engine& engine, int64_t step, WholeGradients* whole = nullptr) {
-  const ParameterStore& p = engine.parameters();
-  for (const StorePiece& piece : p.pieces()) {
-    float* gradient = piece.gradient.as<float>();
-    for (int64_t e = 0; e < piece.place.elements; ++e) {
-      const int64_t element = piece.place.first_element + e;
-      gradient[e] = std::sin(static_cast<float>(piece.place.parameter + 3 * element + 7 * step));
-    }
-  }
-  engine.step_inputs()->learning_rate = 1e-2;
-  engine.step_inputs()->step = step;
-  engine.optimizer().Scalars(step, absl::MakeSpan(engine.step_inputs()->optimizer));
-  const float scale = 0.5F;
-  UpdateArgs args;
-  args.inputs = engine.step_inputs();
-  args.grad_scale = &scale;
-  args.whole = whole;
-  ASSERT_TRUE(engine.optimizer().Step(engine.exec(), args).ok());
-}
-
 bool SameBits(const float* a, const float* b, int64_t count) {
   return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
 }
@@ -93,8 +72,8 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ShardTest, testing::ValuesIn(PlainRecipes()));
 TEST_P(ShardTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole) {
   const v1::JobSpec spec = ShardedJob(dir_.path(), GetParam(), 1);
   const std::unique_ptr<Engine> whole = MakeEngine(spec, 0, 1);
-  Update(*whole, 1);
-  Update(*whole, 2);
+  UpdatePieces(*whole, 1);
+  UpdatePieces(*whole, 2);
   const std::vector<StorePiece>& tensors = whole->parameters().pieces();
   for (const int ranks : {2, 3, 5}) {
     std::vector<int64_t> seen(tensors.size(), 0);
@@ -104,8 +83,8 @@ TEST_P(ShardTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole) {
       EXPECT_TRUE(p.sharded());
       EXPECT_EQ(p.flat_weights().numel() / ranks,
                 engine->plan().ClassBytes(spec::BufferClass::kOptimizer) / 8);
-      Update(*engine, 1);
-      Update(*engine, 2);
+      UpdatePieces(*engine, 1);
+      UpdatePieces(*engine, 2);
       for (const StorePiece& piece : p.pieces()) {
         const auto i = static_cast<size_t>(piece.place.parameter);
         const int64_t first = piece.place.first_element;
@@ -190,8 +169,8 @@ void ExpectPiecesOfTheWhole(const ParameterStore& p, const std::vector<StorePiec
 TEST_P(StateFormatTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole_AndPlansCountThem) {
   const v1::JobSpec spec = Wide(ShardedJob(dir_.path(), "bf16", 1), GetParam());
   const std::unique_ptr<Engine> whole = MakeEngine(spec, 0, 1);
-  Update(*whole, 1);
-  Update(*whole, 2);
+  UpdatePieces(*whole, 1);
+  UpdatePieces(*whole, 2);
   const std::vector<StorePiece>& tensors = whole->parameters().pieces();
   int64_t bytes = 0;
   for (const StorePiece& tensor : tensors) {
@@ -216,8 +195,8 @@ TEST_P(StateFormatTest, Updates_OfEveryPiece_GiveTheBitsOfTheWhole_AndPlansCount
         const auto exchange = GradientExchange::New(*engine, *comms[static_cast<size_t>(rank)],
                                                     Exchanged::kGradients);
         ASSERT_TRUE(exchange.ok()) << exchange.status();
-        Update(*engine, 1, exchange->get());
-        Update(*engine, 2, exchange->get());
+        UpdatePieces(*engine, 1, exchange->get());
+        UpdatePieces(*engine, 2, exchange->get());
         ExpectPiecesOfTheWhole(engine->parameters(), tensors);
       });
     }
@@ -433,11 +412,6 @@ TEST_P(SavedTest, RankZeroWithoutADisk_TheOthersDoNotWaitForIt) {
 
 // ---- Whole runs.
 
-struct Gang {
-  std::vector<std::unique_ptr<FakeLink>> links;
-  std::vector<v1::TrainerExit> exits;
-};
-
 class ShardedRunTest : public testing::Test {
  protected:
   v1::JobSpec Job(const std::string& shard) {
@@ -471,24 +445,7 @@ class ShardedRunTest : public testing::Test {
                const std::string& folder,
                int64_t epoch,
                const v1::CheckpointAnnouncement* from) {
-    Gang gang;
-    gang.exits.resize(static_cast<size_t>(ranks));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      v1::Task task = MakeTask(spec, dir_.path() + "/" + folder, rank, ranks);
-      if (from != nullptr) {
-        ResumeFrom(*from, task);
-      }
-      task.set_epoch(epoch);
-      gang.links.push_back(std::make_unique<FakeLink>(task, store));
-    }
-    for (size_t rank = 0; rank < gang.links.size(); ++rank) {
-      threads.emplace_back([&gang, rank] { gang.exits[rank] = RunTo(*gang.links[rank]); });
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
-    return gang;
+    return RunGang(store, spec, ranks, dir_.path() + "/" + folder, epoch, from);
   }
   TempDir dir_;
 };

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <ostream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,38 +17,15 @@
 #include "gtest/gtest.h"
 #include "kernels/adamw/adamw.h"
 #include "kernels/weight_blocks/weight_blocks.h"
+#include "tests/support/trainer/store_cases.h"
 #include "tests/support/trainer/test_link.h"
-#include "tests/support/trainer/test_run.h"
+#include "tests/support/trainer/trained_bits.h"
 #include "worker/trainer/checkpoint/meta.h"
 
 namespace hearth::trainer {
 namespace {
 
 using kernels::TensorView;
-
-struct StoreCase {
-  std::string optimizer;
-  std::string store;
-};
-void PrintTo(const StoreCase& row, std::ostream* out) {
-  *out << row.optimizer << ", " << row.store;
-}
-
-std::vector<StoreCase> StoreCases() {
-  std::vector<StoreCase> cases;
-  for (const spec::OptimizerRow& optimizer : spec::Optimizers()) {
-    for (const spec::WeightStoreRow& row : spec::WeightStoreRows()) {
-      if (row.in_blocks()) {
-        cases.push_back({std::string(optimizer.name), std::string(row.name)});
-      }
-    }
-  }
-  return cases;
-}
-
-std::string Bytes(const TensorView& view) {
-  return {view.as<char>(), view.bytes()};
-}
 
 std::unique_ptr<Engine> MakeEngine(const v1::JobSpec& spec) {
   EngineOptions options;
@@ -127,7 +103,7 @@ TEST_P(StoredWeightsTest, Plan_HasTheirBytes_OneSlot_AndNoMasters) {
     }
     EXPECT_TRUE(spec::IsHiddenMatrix(parameter)) << parameter.name;
     EXPECT_EQ(static_cast<int64_t>(store.blocks(i).bytes()), parameter.stored_bytes());
-    blocks += (parameter.stored_bytes() + 255) / 256 * 256;
+    blocks += spec::StoredRow(store.table()).Bytes(aligned);
     layers[static_cast<size_t>(parameter.layer)] += aligned;
   }
   const spec::MemoryPlan& plan = engine->plan();

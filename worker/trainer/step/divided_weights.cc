@@ -30,54 +30,51 @@ absl::StatusOr<std::unique_ptr<DividedWeights>> DividedWeights::New(Engine& engi
   return made;
 }
 
-size_t DividedWeights::SlotOf(int unit) const {
-  return static_cast<size_t>(engine_.parameters().units().units[static_cast<size_t>(unit)].slot);
+absl::Status DividedWeights::Free(const kernels::Exec& exec, int slot) {
+  const auto s = static_cast<size_t>(slot);
+  free_[s] = released_[s].get();
+  return released_[s]->Record(exec);
 }
 
 absl::Status DividedWeights::Begin(const kernels::Exec& exec) {
+  packed_ = -1;
   std::fill(free_.begin(), free_.end(), begun_.get());
   return begun_->Record(exec);
 }
 
 absl::Status DividedWeights::Announce(const kernels::Exec& /*exec*/, int unit) {
-  HEARTH_RETURN_IF_ERROR(kernels::StreamWait(beside_, *free_[SlotOf(unit)]));
+  const auto slot = static_cast<size_t>(Unit(unit).arrival);
+  HEARTH_RETURN_IF_ERROR(kernels::StreamWait(beside_, *free_[slot]));
   const std::vector<ParameterStore::UnitPart>& parts = engine_.parameters().UnitParts(unit);
   for (const ParameterStore::UnitPart& part : parts) {
-    const TensorView own = Slice(part.whole, comm_.rank() * part.own.numel(), part.own.numel());
+    const TensorView own = Slice(part.arrived, comm_.rank() * part.own.numel(), part.own.numel());
     HEARTH_RETURN_IF_ERROR(kernels::Copy(beside_, own.data, part.own.data, own.bytes()));
   }
   HEARTH_RETURN_IF_ERROR(exchanges_ ? Gather(parts) : absl::OkStatus());
+  packed_ = Unit(unit).unpacked() ? unit : packed_;
   return arrived_[static_cast<size_t>(unit)]->Record(beside_);
 }
 
 absl::Status DividedWeights::Gather(const std::vector<ParameterStore::UnitPart>& parts) {
   HEARTH_RETURN_IF_ERROR(comm_.GroupBegin());
   for (const ParameterStore::UnitPart& part : parts) {
-    HEARTH_RETURN_IF_ERROR(comm_.AllGather(beside_, part.whole));
+    HEARTH_RETURN_IF_ERROR(comm_.AllGather(beside_, part.arrived));
   }
   return comm_.GroupEnd();
 }
 
 absl::Status DividedWeights::Acquire(const kernels::Exec& exec, int unit) {
-  return kernels::StreamWait(exec, *arrived_[static_cast<size_t>(unit)]);
+  HEARTH_RETURN_IF_ERROR(kernels::StreamWait(exec, *arrived_[static_cast<size_t>(unit)]));
+  if (packed_ != unit) {
+    return absl::OkStatus();
+  }
+  packed_ = -1;
+  HEARTH_RETURN_IF_ERROR(engine_.parameters().Unpack(exec, unit));
+  return Free(exec, Unit(unit).arrival);
 }
 
 absl::Status DividedWeights::Release(const kernels::Exec& exec, int unit) {
-  const size_t slot = SlotOf(unit);
-  free_[slot] = released_[slot].get();
-  return released_[slot]->Record(exec);
-}
-
-absl::Status DividedWeights::TakeWhole(const kernels::Exec& exec) {
-  HEARTH_RETURN_IF_ERROR(Begin(exec));
-  const auto units = static_cast<int>(arrived_.size());
-  for (int unit = 0; unit < units; ++unit) {
-    HEARTH_RETURN_IF_ERROR(Announce(exec, unit));
-    HEARTH_RETURN_IF_ERROR(Acquire(exec, unit));
-    HEARTH_RETURN_IF_ERROR(engine_.TakeWhole(unit));
-    HEARTH_RETURN_IF_ERROR(Release(exec, unit));
-  }
-  return absl::OkStatus();
+  return Free(exec, Unit(unit).slot);
 }
 
 int64_t DividedWeights::BytesPerPass() const {
@@ -85,10 +82,9 @@ int64_t DividedWeights::BytesPerPass() const {
     return 0;
   }
   const ParameterStore& p = engine_.parameters();
-  const spec::GatheredElements gathered = spec::GatheredInPass(p.units());
-  const int64_t bytes =
-      kernels::DTypeBytes(p.flat_weights().dtype, gathered.forward + gathered.backward);
-  return bytes / comm_.world_size() * (comm_.world_size() - 1);
+  const auto element = static_cast<double>(kernels::DTypeBytes(p.flat_weights().dtype, 1));
+  const spec::Gathered bytes = spec::GatheredBytes(p.units(), element);
+  return (bytes.forward + bytes.backward) / comm_.world_size() * (comm_.world_size() - 1);
 }
 
 }  // namespace hearth::trainer

@@ -3,6 +3,9 @@
 //
 //   own stream      | embedding      | layer 0        | layer 1        | ...
 //   second stream   | gather layer 0 | gather layer 1 | gather layer 2 | ...
+//
+// Those in blocks (weights.store) are gathered as blocks, into a slot of arrival, and decoded on
+// the own stream before the layer's launches.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +38,17 @@ class DividedWeights : public WeightSource {
   absl::Status Acquire(const kernels::Exec& exec, int unit) override;
   absl::Status Release(const kernels::Exec& exec, int unit) override;
 
-  // Between steps: all units, one after the other; a rank that keeps whole weights copies them
-  // (Engine::whole_weight). On a GPU done when the stream gets there.
-  absl::Status TakeWhole(const kernels::Exec& exec);
-
   // Bytes that this rank sends in a pass forward and back.
   int64_t BytesPerPass() const;
 
  private:
   DividedWeights(Engine& engine, Collective& comm, const kernels::Exec& beside, bool exchanges)
       : engine_(engine), comm_(comm), beside_(beside), exchanges_(exchanges) {}
-  size_t SlotOf(int unit) const;
+  const spec::WeightUnit& Unit(int unit) const {
+    return engine_.parameters().units().units[static_cast<size_t>(unit)];
+  }
+  // Launches so far are the last that use the slot.
+  absl::Status Free(const kernels::Exec& exec, int slot);
   // Beside: the other ranks' parts, where this rank's own lie already.
   absl::Status Gather(const std::vector<ParameterStore::UnitPart>& parts);
 
@@ -57,6 +60,7 @@ class DividedWeights : public WeightSource {
   std::vector<std::unique_ptr<kernels::Event>> arrived_;   // by unit
   std::vector<std::unique_ptr<kernels::Event>> released_;  // by slot
   std::vector<const kernels::Event*> free_;                // by slot: free from then on
+  int packed_ = -1;                                        // the unit that arrives and is unpacked
 };
 
 }  // namespace hearth::trainer

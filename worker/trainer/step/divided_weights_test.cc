@@ -123,12 +123,15 @@ TEST_P(DividedWeightsTest, EveryVisit_FindsTheWholeWeightsOfItsUnit) {
   }
 }
 
-TEST_P(DividedWeightsTest, TakeWhole_GivesRankZeroAllWeights) {
+TEST_P(DividedWeightsTest, VisitUnits_GivesRankZeroAllWeights) {
   const std::unique_ptr<Collective> solo = NewSoloCollective();
   const std::unique_ptr<TestRank> whole = MakeRank(Job("off"), *solo);
   OnRanks(3, [&](int rank, Rank& made) {
     const Engine& engine = *made.made->engine;
-    ASSERT_TRUE(made.weights->TakeWhole(engine.exec()).ok());
+    ASSERT_TRUE(
+        VisitUnits(engine.exec(), *made.weights, engine.parameters().units(), [&](int unit) {
+          return engine.TakeWhole(unit);
+        }).ok());
     for (int i = 0; rank == 0 && i < engine.parameters().size(); ++i) {
       EXPECT_TRUE(SameBits(engine.whole_weight(i), whole->engine->parameters().weight(i))) << i;
     }

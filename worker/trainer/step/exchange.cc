@@ -15,6 +15,22 @@ namespace hearth::trainer {
 using kernels::DType;
 using kernels::TensorView;
 
+namespace {
+
+std::vector<int32_t> ReadWith(const Engine& engine) {
+  const int32_t blocks = spec::TimelineOf(engine.shape()).blocks;
+  const std::vector<int>& units = engine.parameters().units().of_block;
+  std::vector<int32_t> last(static_cast<size_t>(blocks));
+  for (int32_t block = blocks; block-- > 0;) {
+    const auto b = static_cast<size_t>(block);
+    const bool whole = !units.empty() && block + 1 < blocks && units[b] == units[b + 1];
+    last[b] = whole ? last[b + 1] : block;
+  }
+  return last;
+}
+
+}  // namespace
+
 GradientExchange::GradientExchange(Engine& engine, Collective& comm)
     : engine_(engine),
       comm_(comm),
@@ -22,7 +38,7 @@ GradientExchange::GradientExchange(Engine& engine, Collective& comm)
       by_bucket_(engine.parameters().gradients_in_slots()),
       hands_weights_(sharded_ && !engine.parameters().weights_divided()),
       sums_(NewGradientSums(engine, comm)),
-      weights_(engine.parameters().flat_weights()) {}
+      read_with_(ReadWith(engine)) {}
 
 GradientExchange::~GradientExchange() {
   if (beside_.stream != nullptr && engine_.on_gpu()) {
@@ -165,7 +181,7 @@ absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, const PassEx
   HEARTH_RETURN_IF_ERROR(Fork(exec));
   for (size_t b = buckets_.size(); b-- > 0;) {
     HEARTH_RETURN_IF_ERROR(
-        comm_.AllGather(beside_, Slice(weights_, buckets_[b].begin, buckets_[b].elements())));
+        comm_.AllGather(beside_, engine_.parameters().BucketWeights(buckets_[b])));
     HEARTH_RETURN_IF_ERROR(gathered_[b]->Record(beside_));
   }
   return absl::OkStatus();
@@ -174,7 +190,7 @@ absl::Status GradientExchange::BeginPass(const kernels::Exec& exec, const PassEx
 absl::Status GradientExchange::BeforeForward(const kernels::Exec& exec, int32_t moment) {
   // In forward a moment is the number of its block.
   const spec::StepTimeline time = spec::TimelineOf(engine_.shape());
-  const int32_t ready = time.Backward(moment);
+  const int32_t ready = time.Backward(read_with_[static_cast<size_t>(moment)]);
   const auto bucket =
       std::find_if(buckets_.begin(), buckets_.end(),
                    [ready](const spec::GradientBucket& b) { return b.ready >= ready; });
@@ -279,8 +295,7 @@ absl::Status GradientExchange::GatherWeights(const kernels::Exec& exec) {
   }
   HEARTH_RETURN_IF_ERROR(Fork(exec));
   for (const spec::GradientBucket& bucket : buckets_) {
-    HEARTH_RETURN_IF_ERROR(
-        comm_.AllGather(beside_, Slice(weights_, bucket.begin, bucket.elements())));
+    HEARTH_RETURN_IF_ERROR(comm_.AllGather(beside_, engine_.parameters().BucketWeights(bucket)));
   }
   return Join(exec);
 }
@@ -333,17 +348,19 @@ int64_t GradientExchange::bytes_per_step(int64_t passes) const {
   int64_t parts = 0;
   int64_t sums = 0;
   int64_t whole = 0;
+  int64_t weights = 0;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const TensorView gradients = Gradients(buckets_[b]);
     const int64_t elements = gradients.numel();
     parts += sums_->PartBytes(elements);
     sums += sums_->SumBytes(elements);
     whole += whole_[b] ? 2 * kernels::DTypeBytes(gradients.dtype, elements) : 0;
+    weights += hands_weights_
+                   ? static_cast<int64_t>(engine_.parameters().BucketWeights(buckets_[b]).bytes())
+                   : 0;
   }
   // A ring, as an all-to-all, sends (n - 1) / n of what is summed, and as much to hand the result
   // round: a whole sum is a scatter and a gather.
-  const int64_t weights =
-      hands_weights_ ? kernels::DTypeBytes(weights_.dtype, weights_.numel()) : 0;
   const int64_t gathered = buckets_.empty() ? 0 : sharded_ ? weights : sums;
   const int64_t times = divided_ ? passes : 1;
   return (times * parts + gathered + whole) / comm_.world_size() * (comm_.world_size() - 1);

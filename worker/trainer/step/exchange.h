@@ -123,8 +123,10 @@ class GradientExchange : public PassHook, public WholeGradients {
   const std::unique_ptr<GradientSums> sums_;
   std::vector<spec::GradientBucket> buckets_;  // none: kStepSums
   std::vector<bool> whole_;                    // by bucket: the optimizer needs some of it whole
-  kernels::TensorView weights_;                // flat
-  bool divided_ = false;                       // gradients; false: kStepSums
+  // By block of the model: the last one whose weights are read when its own are. A layer whose
+  // weights come in units is read whole at its first block.
+  std::vector<int32_t> read_with_;
+  bool divided_ = false;                                // gradients; false: kStepSums
   std::vector<std::vector<kernels::TensorView>> gaps_;  // by bucket, if divided: SlotGaps
   kernels::Exec beside_;                                // the second stream; on the CPU exec itself
   std::unique_ptr<kernels::Event> forked_;

@@ -15,6 +15,7 @@
 #include "kernels/gemm/native_error.h"
 #include "kernels/grad_norm/grad_norm.h"
 #include "kernels/step_gate/step_gate.h"
+#include "worker/trainer/model/weight_walk.h"
 #include "worker/trainer/step/injection.h"
 
 namespace hearth::trainer {
@@ -81,7 +82,7 @@ StepProgram::StepProgram(Engine& engine,
       exchanged_(exchanged),
       idle_first_(sits_out && engine.parameters().gradients_divided() &&
                   exchanged == Exchanged::kGradients),
-      stored_weights_(engine.parameters().weights_stored()
+      stored_weights_(engine.parameters().weights_stored() && !engine.parameters().weights_divided()
                           ? std::make_unique<StoredWeights>(engine.parameters())
                           : nullptr) {}
 
@@ -259,42 +260,32 @@ absl::Status StepProgram::CompleteWeights() {
                                                 : absl::OkStatus();
 }
 
-absl::Status StepProgram::TakeStored() {
-  for (int unit = 0; unit < stored_weights_->units(); ++unit) {
-    HEARTH_RETURN_IF_ERROR(stored_weights_->Announce(engine_.exec(), unit));
-    HEARTH_RETURN_IF_ERROR(engine_.TakeWhole(unit));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status StepProgram::TakeWholeWeights() {
-  if (stored_weights_ != nullptr) {
-    return TakeStored();
-  }
-  return divided_weights_ != nullptr ? divided_weights_->TakeWhole(engine_.exec())
-                                     : CompleteWeights();
+  HEARTH_RETURN_IF_ERROR(CompleteWeights());
+  return weights() == nullptr ? absl::OkStatus()
+                              : VisitUnits(engine_.exec(), *weights(), engine_.parameters().units(),
+                                           [this](int unit) { return engine_.TakeWhole(unit); });
 }
 
-// As MeasureWeights, a unit at a time.
-absl::Status StepProgram::StartStored() {
+absl::Status StepProgram::MeasureWeights() {
   const kernels::Exec& exec = engine_.exec();
   const QuantState& quant = engine_.quant();
-  HEARTH_RETURN_IF_ERROR(quant.ForgetWeightAmax(exec));
-  for (int unit = 0; unit < stored_weights_->units(); ++unit) {
-    HEARTH_RETURN_IF_ERROR(stored_weights_->Announce(exec, unit));
-    HEARTH_RETURN_IF_ERROR(quant.MeasureUnit(exec, unit));
+  // Blocks have no values where they lie.
+  if (!engine_.parameters().weights_stored()) {
+    return quant.MeasureWeights(exec);
   }
-  return absl::OkStatus();
+  HEARTH_RETURN_IF_ERROR(quant.ForgetWeightAmax(exec));
+  return VisitUnits(exec, *weights(), engine_.parameters().units(),
+                    [&](int unit) { return quant.MeasureUnit(exec, unit); });
 }
 
 absl::Status StepProgram::StartWeights() {
   const kernels::Exec& exec = engine_.exec();
-  const QuantState& quant = engine_.quant();
-  HEARTH_RETURN_IF_ERROR(stored_weights_ != nullptr ? StartStored() : quant.MeasureWeights(exec));
+  HEARTH_RETURN_IF_ERROR(MeasureWeights());
   // Each rank has measured what it keeps.
   HEARTH_RETURN_IF_ERROR(divided_weights_ != nullptr ? exchange_->ReduceWeightAmax(exec)
                                                      : absl::OkStatus());
-  return quant.ScaleWeights(exec);
+  return engine_.quant().ScaleWeights(exec);
 }
 
 absl::Status StepProgram::RunAllOnce(const spec::StepFormat& format) {

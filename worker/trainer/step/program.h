@@ -107,8 +107,6 @@ class StepProgram {
   bool weights_are_taken() const { return sharded() || stored_weights_ != nullptr; }
 
  private:
-  absl::Status TakeStored();
-  absl::Status StartStored();
   // Every kind that a step of this rank has.
   std::vector<MicroBatchKind> Kinds(const spec::StepFormat& format) const;
   // What a step needs in addition to the engine: the exchange, and what takes buckets.
@@ -116,6 +114,8 @@ class StepProgram {
   absl::Status LaunchMicroBatch(const MicroBatchKind& kind,
                                 const Pass& pass,
                                 const MicroBatchExtra& extra = {});
+  // The largest magnitude of each quantised weight, as it is.
+  absl::Status MeasureWeights();
   absl::Status LaunchUpdate(bool quantise_weights);
   absl::Status SumSquares();
   // Judges the step, and if it is good updates, unless backward has (fused_).

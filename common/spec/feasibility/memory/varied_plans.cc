@@ -48,7 +48,7 @@ Variation VariedPlans::AsIs() const {
 }
 
 std::vector<ShardLevel> VariedPlans::ShardLevels() const {
-  return AllowedShardLevels(spec_, gpus_);
+  return AllowedShardLevels(spec_.parallel(), gpus_);
 }
 
 absl::StatusOr<ShardLevel> VariedPlans::SmallestLevel(Variation variation) {
@@ -80,16 +80,6 @@ absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {
                                                    /*training=*/true, gpus_, variation.shard));
   HEARTH_ASSIGN_OR_RETURN(made.plan, PlanTraining(made.job->options));
   return &plans_.emplace(variation, std::move(made)).first->second;
-}
-
-Variation VariedPlans::With(Variation variation, const FieldSetting& setting) const {
-  variation.settings.push_back(setting);
-  const std::vector<ShardLevel> levels =
-      AllowedShardLevels(SpecWith({variation.kept, variation.settings}), gpus_);
-  if (std::find(levels.begin(), levels.end(), variation.shard) == levels.end()) {
-    variation.shard = levels.front();
-  }
-  return variation;
 }
 
 v1::JobSpec VariedPlans::SpecWith(const Formats& formats) const {

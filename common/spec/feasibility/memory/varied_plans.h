@@ -62,8 +62,6 @@ class VariedPlans {
 
   // The job as it is. `micro_batch` 0 where the job leaves it open.
   Variation AsIs() const;
-  // The variation with a setting, and with a level of parallel.shard that goes with it.
-  Variation With(Variation variation, const FieldSetting& setting) const;
   // Lives as long as this. kInvalidArgument: the rules refuse a choice or a setting, or it changes
   // nothing in this job. Errors of MakePlanInputs and PlanTraining.
   absl::StatusOr<const VariedPlan*> Get(const Variation& variation);

@@ -179,7 +179,7 @@ class WorkBuilder {
         bytes += QuantiseBytes(p);
       }
       work_.gradient_bytes += elements * o_.reduce->PartBytes();
-      const double weight = o_.divide_weights ? 0 : Bytes(p.storage);
+      const double weight = o_.divide_weights ? 0 : KeptBytes(p);
       work_.handed_round_bytes += elements * (o_.shards > 1 ? weight : o_.reduce->SumBytes());
       if (bits == 0) {
         work_.update_bytes += elements * bytes;
@@ -196,6 +196,9 @@ class WorkBuilder {
   }
   static double StoredBytes(const Parameter& p) {
     return static_cast<double>(p.stored_bytes()) / static_cast<double>(p.elements());
+  }
+  double KeptBytes(const Parameter& p) const {
+    return p.stored() ? StoredBytes(p) : Bytes(p.storage);
   }
 
   // For each element of a parameter.
@@ -216,20 +219,20 @@ class WorkBuilder {
   }
 
   // Divided weights are gathered in each pass, and quantised as they arrive: all in forward, and
-  // in backward all but those that are still in their slots. Weights in blocks arrive the same way,
-  // without an exchange.
+  // in backward all but those that are still in their slots. Weights in blocks are decoded then,
+  // also where they are whole.
   void AddGathers() {
+    AddDecoding();
     if (!o_.divide_weights) {
-      AddDecoding();
       return;
     }
-    const GatheredElements gathered = GatheredInPass(PlanWeightUnits(o_));
-    const double bytes = Bytes(o_.recipe->parameters.storage);
-    work_.forward_weight_bytes = bytes * static_cast<double>(gathered.forward);
-    work_.backward_weight_bytes = bytes * static_cast<double>(gathered.backward);
+    const Gathered gathered =
+        GatheredBytes(PlanWeightUnits(o_), Bytes(o_.recipe->parameters.storage));
+    work_.forward_weight_bytes = static_cast<double>(gathered.forward);
+    work_.backward_weight_bytes = static_cast<double>(gathered.backward);
     PassWork quantise = {.name = "weights"};
     for (const Parameter& p : *o_.table) {
-      if (o_.precision.Quantises(p)) {
+      if (o_.precision.Quantises(p) && !p.stored()) {
         quantise.bytes += 2 * static_cast<double>(p.elements()) * QuantiseBytes(p);
       }
     }
@@ -240,7 +243,7 @@ class WorkBuilder {
 
   // Each pass decodes weights in blocks twice, but for the last layer.
   void AddDecoding() {
-    PassWork decode = {.name = "weights"};
+    PassWork decode = {.name = "blocks"};
     for (const Parameter& p : *o_.table) {
       if (!p.stored()) {
         continue;

@@ -37,6 +37,16 @@ StateTensor BlockTensor(const spec::ParameterState& state,
           view};
 }
 
+// What blocks of `elements` from `first` on are in the state/ of a checkpoint.
+StateTensor StoredTensor(const spec::Parameter& parameter,
+                         int64_t first,
+                         int64_t elements,
+                         const kernels::TensorView& blocks) {
+  const formats::WeightCodecRow& row = formats::RowOf(parameter.store);
+  return {
+      absl::StrCat(row.name, ".", parameter.name), {row.Bytes(elements)}, row.Bytes(first), blocks};
+}
+
 // This rank's tensors, without pieces that are only padding.
 std::vector<StateTensor> StateTensors(const ParameterStore& p) {
   std::vector<StateTensor> tensors;
@@ -55,11 +65,7 @@ std::vector<StateTensor> StateTensors(const ParameterStore& p) {
     }
     // Those in blocks are kept as they are: model.safetensors has them rounded to what passes read.
     if (parameter.stored()) {
-      const formats::WeightCodecRow& row = formats::RowOf(parameter.store);
-      tensors.push_back({absl::StrCat(row.name, ".", parameter.name),
-                         {row.Bytes(elements)},
-                         row.Bytes(first),
-                         piece.blocks});
+      tensors.push_back(StoredTensor(parameter, first, elements, piece.blocks));
     } else if (!p.weight_is_master(piece.place.parameter)) {
       // Weights that are their own masters are in model.safetensors.
       tensors.push_back({absl::StrCat("master.", parameter.name), shape, first, piece.master});
@@ -295,17 +301,20 @@ absl::Status RestoreTensors(const kernels::Exec& exec,
     }
     HEARTH_RETURN_IF_ERROR(WriteWeights(*weights, exec, p));
   }
-  // Every rank reads all masters: the whole weights are theirs, rounded.
+  // Every rank reads all masters, because the whole weights are theirs, rounded, and all blocks
+  // that it keeps.
+  std::vector<StateTensor> tensors = StateTensors(p);
   for (int i = 0; p.sharded() && i < p.size(); ++i) {
-    if (p.weight_is_master(i)) {
-      continue;
-    }
     const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
-    HEARTH_RETURN_IF_ERROR(p.WriteParameter(
-        exec, *upload, i,
-        read(absl::StrCat("master.", parameter.name), 0, parameter.logical_elements())));
+    if (!p.blocks(i).empty()) {
+      tensors.push_back(StoredTensor(parameter, 0, parameter.elements(), p.blocks(i)));
+    } else if (!parameter.stored() && !p.weight_is_master(i)) {
+      HEARTH_RETURN_IF_ERROR(p.WriteParameter(
+          exec, *upload, i,
+          read(absl::StrCat("master.", parameter.name), 0, parameter.logical_elements())));
+    }
   }
-  for (const StateTensor& tensor : StateTensors(p)) {
+  for (const StateTensor& tensor : tensors) {
     int64_t elements = 1;
     for (const int64_t size : tensor.shape) {
       elements *= size;
