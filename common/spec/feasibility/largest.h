@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/spec/feasibility/memory/state_choice.h"
+#include "common/spec/fields/memory_tiers.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {
@@ -38,6 +39,12 @@ struct FormatFamily {
 absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec,
                                                      int gpus,
                                                      int64_t most_bytes);
+
+// The job's own model in a tier, as FamiliesOf measures it. kInvalidArgument: the job's recipe does
+// not allow the tier; errors of FamilyOf.
+absl::StatusOr<FamilyModel> ModelInTier(const v1::JobSpec& job_spec,
+                                        int gpus,
+                                        const MemoryTierRow& row);
 
 // The one with the most parameters that takes at most `bytes`; nullptr: none.
 const FamilyModel* LargestOf(const std::vector<FamilyModel>& family, int64_t bytes);

@@ -81,8 +81,8 @@ const Calibration& CalibrationFor(const GpuRow& gpu);
 // A file's `copy_by`: how `copy` was measured. This word: by the kernel that copies.
 inline constexpr std::string_view kCopyByKernel = "kernel";
 
-// A file as CalibrationText writes it. `file` names it in errors; `gpu` gets the
-// name it is for. kInvalidArgument lists all faults.
+// A file as CalibrationText writes it. `file` names it in errors; `gpu` gets the name it is for.
+// kInvalidArgument lists all faults.
 absl::StatusOr<Calibration> ParseCalibration(std::string_view text,
                                              const std::string& file,
                                              std::string& gpu);

@@ -33,7 +33,7 @@ class LoadMeter {
     double watts = 0;  // over all of the time; 0: not known
   };
 
-  // As many calls as take about `milliseconds`. The first call may choose plans, which takes longer.
+  // As many calls as take about `milliseconds`. One before them may choose plans, which takes time.
   absl::StatusOr<KernelRow> Row(const KernelCall& call, double milliseconds) const;
 
   // The call again and again for `seconds`; after each row of it `rest`, if there is one, whose
