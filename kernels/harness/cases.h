@@ -22,6 +22,7 @@
   ROW(adamw, AdamW)                             \
   ROW(grad_norm, GradNorm)                      \
   ROW(scale, Scale)                             \
+  ROW(copy_values, CopyValues)                  \
   ROW(round, Round)                             \
   ROW(amax, Amax)                               \
   ROW(draw_normal, DrawNormal)                  \

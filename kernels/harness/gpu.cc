@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/copy_values/copy_values.h"
 #include "kernels/cuda/device.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_probe.h"
@@ -312,7 +313,7 @@ absl::StatusOr<Ceilings> Gpu::MeasureCeilings() {
   OpCase copy;
   copy.buffers = {{"x", {int64_t{1} << 29}}, {"y", {int64_t{1} << 29}, Role::kOutput}};
   copy.forward = [](const Exec& exec, const Buffers& b) {
-    return Copy(exec, b["y"].data, b["x"].data, b["x"].bytes());
+    return CopyValues(exec, {b["x"], b["y"]});
   };
   HEARTH_ASSIGN_OR_RETURN(const GpuTiming copied, Measure(copy, storage));
   ceilings.copy_bytes_s = copied.forward_bytes / copied.forward_s;

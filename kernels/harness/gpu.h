@@ -20,7 +20,7 @@ struct Outcome {
 
 // What the GPU gives, measured in this run.
 struct Ceilings {
-  double copy_bytes_s = 0;  // device to device, read and written
+  double copy_bytes_s = 0;  // read and written by a kernel that copies
   double bf16_flops = 0;    // 8192^3
   double fp8_flops = 0;     // the same with fast accumulation; 0: it does not run
 };

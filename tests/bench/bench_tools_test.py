@@ -347,29 +347,93 @@ class LargestModelsTest(unittest.TestCase):
                 self.assertIn(problem, done.stdout)
 
 
+# Says what it was asked, and in which order; "fail=1" does not fit.
+PLAN_TRAINER = """#!/bin/sh
+echo "trainer $*" >> LOG
+case "$*" in
+  *--calibrate*) echo "gpu: H200" ;;
+  *fail=1*) echo "hearth-trainer: batch does not fit" >&2; exit 1 ;;
+  *--devices*) echo '{"tok_s": 3600, "scaling_efficiency": 0.9}' ;;
+  *) echo '{"tok_s": 1000, "measured_bytes": 2000, "watts": 500, "recipe": "bf16", "lm_head": "bf16", "micro_batch_size": 4,
+            "sequence_length": 1024, "micro_batches": 2}' ;;
+esac
+"""
+PLAN_JOBCTL = """#!/bin/sh
+echo "jobctl $*" >> LOG
+case "$*" in *"--gpus 1"*) speed=1100 ;; *) speed=3960 ;; esac
+echo '{"plans": [{"verdict": "YES", "time": {"tok_s": '$speed', "watts": null, "step_seconds": 0.5}, "memory": {"total_bytes": 1990}}]}'
+"""
+
+
 class PlanAccuracyTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+        for name, program in (("hearth-trainer", PLAN_TRAINER), ("jobctl", PLAN_JOBCTL)):
+            self.write(name, program.replace("LOG", os.path.join(self.dir, "log")))
+            os.chmod(os.path.join(self.dir, name), 0o755)
+        self.rows = self.write("x.rows", "a | hearth-112m-bf16 | batch.micro_batch_size=4\nb | hearth-112m-bf16 | model.layers=36\n")
+
+    def write(self, name, content):
+        path = os.path.join(self.dir, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(content)
+        return path
+
+    def read(self, name):
+        with open(os.path.join(self.dir, name), encoding="utf-8") as file:
+            return file.read()
+
+    def run_it(self, *words):
+        command = [sys.executable, "-B", os.path.join(HERE, "plan_accuracy.py"), "--bin", self.dir, "--rows", self.rows, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
     def test_errors_of_a_plan_are_those_of_its_figures(self):
-        programs = {
-            "hearth-trainer": {"tok_s": 1000, "measured_bytes": 2000, "watts": 500, "recipe": "bf16", "lm_head": "bf16",
-                               "micro_batch_size": 4, "sequence_length": 1024, "micro_batches": 2},
-            "jobctl": {"plans": [{"verdict": "YES", "time": {"tok_s": 1100, "watts": None}, "memory": {"total_bytes": 1990}}]},
-        }
-        with tempfile.TemporaryDirectory() as folder:
-            for name, answer in programs.items():
-                path = os.path.join(folder, name)
-                with open(path, "w", encoding="utf-8") as file:
-                    file.write(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
-                os.chmod(path, 0o755)
-            rows, out = os.path.join(folder, "x.rows"), os.path.join(folder, "out")
-            with open(rows, "w", encoding="utf-8") as file:
-                file.write("a | hearth-112m-bf16 | batch.micro_batch_size=4\nb | hearth-112m-bf16 | model.layers=36\n")
-            command = [sys.executable, "-B", os.path.join(HERE, "plan_accuracy.py"), "--bin", folder, "--rows", rows, "--out", out]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-            self.assertIn("1,100 / 1,000 (+10.0 %)", done.stdout)
-            self.assertIn("largest errors: tok/s 10.0 % (target 5 %), memory 0.5 % (1 %), watts - (10 %)", done.stdout)
-            with open(out, encoding="utf-8") as file:
-                runs = [line for line in file if line.startswith("  - ")]
-            self.assertEqual(runs, ["  - {job: [hearth-112m, bf16, bf16, 4, 1024, 2, 1], tok_s: 1000, watts: 500}\n"])
+        done = self.run_it("--out", os.path.join(self.dir, "out"), "--table", os.path.join(self.dir, "table"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("1,100 / 1,000 (+10.0 %)", done.stdout)
+        self.assertIn("largest errors: tok/s 10.0 % (target 5 %), memory 0.5 % (1 %), watts - (10 %)", done.stdout)
+        runs = [line for line in self.read("out").splitlines() if line.startswith("  - ")]
+        self.assertEqual(runs, ["  - {job: [hearth-112m, bf16, bf16, 4, 1024, 2, 1], tok_s: 1000, watts: 500}"])
+        self.assertIn("| a | 1,100 | 1,000 | +10.0 % | 0.00 | 0.00 | -0.5 % | - | 500 | - |", self.read("table"))
+
+    def test_plans_come_after_the_calibration_and_before_the_first_row(self):
+        calibration = os.path.join(self.dir, "h200.yaml")
+        self.assertEqual(self.run_it("--calibrate", calibration).returncode, 0)
+        self.assertEqual(self.read("h200.yaml"), "gpu: H200\n")
+        calls = self.read("log").splitlines()
+        self.assertEqual([call.split()[0] for call in calls], ["trainer", "jobctl", "jobctl", "trainer", "trainer"])
+        self.assertTrue(all(f"--calibration {calibration}" in call for call in calls if call.startswith("jobctl")), calls)
+        self.assertEqual(self.run_it("--calibrate", calibration, "--calibration", calibration).returncode, 2)
+
+    def test_rows_are_divided_among_devices_and_a_failure_is_named(self):
+        self.write("x.rows", "".join(f"r{i} | hearth-112m-bf16 | {'fail=1' if i == 2 else 'x=1'}\n" for i in range(8)))
+        done = self.run_it("--devices", "3,5")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"r2 +failed: .*batch does not fit")
+        measured = [call for call in self.read("log").splitlines() if call.startswith("trainer")]
+        self.assertEqual(len(measured), 8)
+        self.assertTrue(all("--device cuda:3 " in call or "--device cuda:5 " in call for call in measured), measured)
+        self.assertEqual(done.stdout.count("1,100 / 1,000"), 7)
+
+    def test_no_row_starts_that_would_not_end_in_time(self):
+        done = self.run_it("--seconds", "8", "--table", os.path.join(self.dir, "table"))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"a +not run: \d s were left, about 18 are needed")
+        self.assertNotIn("trainer", self.read("log"))
+        self.assertIn("| b | not run: ", self.read("table"))
+
+    def test_scaling_is_planned_and_measured_on_two_and_four_gpus(self):
+        self.write("x.rows", "")
+        rows = self.write("s.rows", "s | hearth-112m-bf16 | batch.global_batch_tokens=100\n")
+        done = self.run_it("--scaling", "--scaling-rows", rows, "--devices", "0,1,2,3", "--table", os.path.join(self.dir, "table"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        calls = self.read("log")
+        self.assertIn("--devices 0,1 ", calls)
+        self.assertRegex(calls, r"--devices 0,1,2,3 .*batch.global_batch_tokens=400")
+        self.assertIn("| s | 4 | 3,960 | 3,600 | +10.0 % | 0.9000 | 0.9000 | +0.0 |", self.read("table"))
+        self.assertIn("largest error of scaling: 90.0 points (target 3)", done.stdout)  # with two GPUs 1.8 was planned
 
 
 if __name__ == "__main__":

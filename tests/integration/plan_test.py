@@ -83,6 +83,78 @@ class Plan(unittest.TestCase):
                 self.assertEqual("recompute: block" in error, recompute == "none", error)
 
 
+class PlanOfGpus(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="hearth-test-")
+        self.addCleanup(subprocess.run, ["rm", "-rf", self.dir])
+
+    def plan(self, *words):
+        """(exit status, what was printed, the error); without a coordinator."""
+        env = {**os.environ, "HEARTH_HOME": self.dir}
+        run = subprocess.run([harness.program("jobctl"), "plan", *map(str, words)], capture_output=True, text=True, env=env)
+        return run.returncode, run.stdout, run.stderr
+
+    def test_the_exit_status_is_the_verdict(self):
+        path = os.path.join(JOBS, "hearth-1.5b-bf16.yaml")
+        verdicts = {}
+        for gpu, memory in (("H200", "141GB"), ("RTX 5090", "32GiB"), ("RTX 3060", "2GiB")):
+            code, out, error = self.plan(path, "--gpu", gpu, "--memory", memory, "-o", "json")
+            plan = json.loads(out)["plans"][0]
+            verdicts[plan["verdict"]] = code
+            self.assertEqual(sum(part["bytes"] for part in plan["memory"]["parts"]), plan["memory"]["total_bytes"])
+            self.assertEqual(bool(plan["changes"]), plan["verdict"] == "YES WITH CHANGES")
+            self.assertTrue(plan["reasons"] or plan["verdict"] == "YES", error)
+        self.assertEqual(verdicts, {"YES": 0, "YES WITH CHANGES": 0, "NO": 3})
+
+    def test_an_impossible_wish_and_wrong_prices(self):
+        path = os.path.join(JOBS, "hearth-112m-bf16.yaml")
+        code, out, _ = self.plan(path, "--gpu", "H200", "--tok-s", "1e9")
+        self.assertEqual(code, 3)
+        self.assertRegex(out, r"impossible: 1 x H200 gives at most \S+ tok/s")
+        for price in ("-1", "nan"):
+            code, _, error = self.plan(path, "--gpu", "H200", f"--price-hour={price}")
+            self.assertNotIn(code, (0, 3))
+            self.assertIn("--price-hour", error)
+
+    def test_the_smallest_gpu_is_the_smallest_that_can(self):
+        path = os.path.join(JOBS, "hearth-1.5b-bf16.yaml")
+        code, out, _ = self.plan(path, "--smallest", "-o", "json")
+        self.assertEqual(code, 0)
+        smallest, = json.loads(out)["plans"]
+        plans = json.loads(self.plan(path, "--gpu", "all", "-o", "json")[1])["plans"]
+        can = [plan["memory"]["device_bytes"] for plan in plans if plan["verdict"] != "NO" and not plan["plan_only"]]
+        self.assertLess(len(can), len(plans))
+        self.assertEqual(smallest["memory"]["device_bytes"], min(can))
+
+    def test_tables_of_bytes_of_the_largest_models_and_of_accuracy(self):
+        code, out, _ = self.plan("--bytes")
+        self.assertEqual(code, 0)
+        rows = {name: next(line for line in out.splitlines() if line.startswith(name)) for name in (
+            "FP16 weights and gradients, Adam in FP32", "IQ3_XXS weights, FP8 gradients, Muon in 4 bits",
+            "Q4_0 weights, FP8 gradients, Muon in 8 bits")}
+        self.assertEqual([("not yet" in row, row.replace("  not yet", "").split()[-2:]) for row in rows.values()],
+                         [(True, ["12.0000", "12.0000"]), (True, ["1.8828", "1.9453"]), (False, ["2.5625", "2.5859"])])
+        code, out, _ = self.plan(os.path.join(JOBS, "hearth-112m-bf16.yaml"), "--largest", "--gpu", "RTX 5090")
+        self.assertEqual(code, 0)
+        for tier in (1, 2, 3):
+            self.assertRegex(out, rf"(?m)^memory_tier: {tier} +\d")
+        code, out, _ = self.plan("--accuracy")
+        self.assertEqual(code, 0)
+        self.assertGreaterEqual(out.count("qwen2.5-1.5b"), 5)
+
+    def test_a_calibration_that_timed_copies_of_a_graph_is_refused(self):
+        job = os.path.join(JOBS, "hearth-112m-bf16.yaml")
+        with open(os.path.join(harness.SOURCE, "configs", "calibration", "h200.yaml")) as f:
+            lines = f.readlines()
+        for kept, refused in ((lines, False), ([line for line in lines if not line.startswith("copy_by:")], True)):
+            path = os.path.join(self.dir, "h200.yaml")
+            with open(path, "w") as f:
+                f.writelines(kept)
+            code, _, error = self.plan(job, "--gpu", "H200", "--calibration", path)
+            self.assertEqual(code != 0, refused, error)
+        self.assertRegex(error, r"h200.yaml: copy_by: missing\..*calibrate again")
+
+
 class PlanAtCoordinator(harness.ClusterTest):
     WORKERS = 0
 

@@ -94,6 +94,12 @@ class GpuTest(unittest.TestCase):
 
 
 class PlayedGpu(GpuTest):
+    def test_submit_says_what_the_plan_is_before_it_sends(self):
+        spec = json.dumps({**self.gpu_job(), "name": "planned"})
+        said = self.cluster.jobctl("submit", "-f", "-", "--price-per-gpu-hour", "2", stdin=spec).stderr
+        self.assertRegex(said, r"(?m)^plan for H200: YES: [0-9.]+ of [0-9.]+ GB; .*; \$\S+; confidence: measured on this GPU")
+        self.stop()
+
     def until(self, what, condition):
         return harness.wait_until(what, lambda: condition(self.cluster.job(self.job)))
 

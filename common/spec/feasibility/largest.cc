@@ -9,7 +9,6 @@
 #include "common/base/status_macros.h"
 #include "common/spec/feasibility/memory/varied_plans.h"
 #include "common/spec/fields/conditions.h"
-#include "common/spec/fields/memory_tiers.h"
 #include "common/spec/gpus/gpus.h"
 #include "common/spec/plan/parameter_table.h"
 #include "common/spec/resolve/resolve.h"
@@ -69,14 +68,18 @@ v1::JobSpec Smallest(v1::JobSpec job, int gpus) {
   return job;
 }
 
-// Whether the rules allow the job, and nothing of it is idle.
-bool Allows(v1::JobSpec job) {
+// kInvalidArgument unless the rules allow the job, and nothing of it is idle.
+absl::Status CheckTier(v1::JobSpec job) {
   if (Evaluate("narrow_weights", job) != Truth::kYes) {
-    return false;
+    return absl::InvalidArgumentError(WhyNot("narrow_weights", job));
   }
   std::vector<FieldViolation> violations;
   Resolve(job, violations);
-  return violations.empty();
+  return ViolationsToStatus(violations);
+}
+
+v1::JobSpec InTier(const v1::JobSpec& job_spec, int gpus, const MemoryTierRow& row) {
+  return WithMemoryTier(Smallest(job_spec, gpus), row);
 }
 
 }  // namespace
@@ -111,14 +114,22 @@ absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec
     families.push_back({choice, std::move(models)});
   }
   for (const MemoryTierRow& row : MemoryTierRows()) {
-    const v1::JobSpec job = WithMemoryTier(Smallest(job_spec, gpus), row);
-    if (!Allows(job)) {
+    const v1::JobSpec job = InTier(job_spec, gpus, row);
+    if (!CheckTier(job).ok()) {
       continue;
     }
     HEARTH_ASSIGN_OR_RETURN(std::vector<FamilyModel> models, FamilyOf(job, gpus, most_bytes));
     families.push_back({ChoiceOf(job), std::move(models), absl::StrCat("memory_tier: ", row.tier)});
   }
   return families;
+}
+
+absl::StatusOr<FamilyModel> ModelInTier(const v1::JobSpec& job_spec,
+                                        int gpus,
+                                        const MemoryTierRow& row) {
+  const v1::JobSpec job = InTier(job_spec, gpus, row);
+  HEARTH_RETURN_IF_ERROR(CheckTier(job));
+  return Measure(job, gpus);
 }
 
 const FamilyModel* LargestOf(const std::vector<FamilyModel>& family, int64_t bytes) {

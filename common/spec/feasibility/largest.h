@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/spec/feasibility/memory/state_choice.h"
+#include "common/spec/fields/memory_tiers.h"
 #include "hearth/v1/job.pb.h"
 
 namespace hearth::spec {
@@ -42,6 +43,12 @@ struct FormatFamily {
 absl::StatusOr<std::vector<FormatFamily>> FamiliesOf(const v1::JobSpec& job_spec,
                                                      int gpus,
                                                      int64_t most_bytes);
+
+// The job's own model in a tier, as FamiliesOf measures it. kInvalidArgument: the job's recipe does
+// not allow the tier; errors of FamilyOf.
+absl::StatusOr<FamilyModel> ModelInTier(const v1::JobSpec& job_spec,
+                                        int gpus,
+                                        const MemoryTierRow& row);
 
 // The one with the most parameters that a GPU of `bytes` trains, with the margin that the trainer
 // leaves (kOverheadMarginBytes); nullptr: none.

@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/spec/feasibility/largest.h"
 #include "common/spec/fields/conditions.h"
+#include "common/spec/fields/memory_tiers.h"
 #include "common/spec/fields/rows.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/recipe/recipe.h"
@@ -298,7 +300,24 @@ class Chooser {
         "shorter sequence or more GPUs (--gpus), which divide the optimizer, the gradients and the "
         "weights, would need less",
         all, 1e-9 * static_cast<double>(least_bytes_ + OverheadBytes(plans_.gpus()))));
+    NameTier();
     return std::move(choice_);
+  }
+
+  // The safest tier that fits. It is not proposed: its losses are measured only in part.
+  void NameTier() {
+    for (const MemoryTierRow& row : MemoryTierRows()) {
+      const absl::StatusOr<FamilyModel> model = ModelInTier(plans_.spec(), plans_.gpus(), row);
+      if (!model.ok() || model->total_bytes - OverheadBytes(plans_.gpus()) > room_.device) {
+        continue;
+      }
+      choice_.reasons.push_back(absl::StrFormat(
+          "memory_tier: %d with recompute: %s and the smallest micro-batch takes %.2f GB; no plan "
+          "proposes it, because it changes more than what was measured for every model "
+          "(docs/memory.md)",
+          row.tier, Str(RecomputeNames().back()), 1e-9 * static_cast<double>(model->total_bytes)));
+      return;
+    }
   }
 
   VariedPlans& plans_;

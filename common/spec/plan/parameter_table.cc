@@ -34,6 +34,8 @@ const HfNames& NamesOf(const HfClass& hf_class) {
   });
 }
 
+constexpr size_t kLikelyParameters = 4;  // of a block
+
 class TableBuilder {
  public:
   TableBuilder(const ModelShape& shape, const ParameterFormats& formats)
@@ -41,6 +43,7 @@ class TableBuilder {
 
   std::vector<Parameter> Build() {
     const std::vector<PlacedBlock> blocks = BlocksOf(shape_);
+    table_.reserve(blocks.size() * kLikelyParameters);
     for (const PlacedBlock& placed : blocks) {
       for (const WeightRow& row : placed.block->weights(shape_)) {
         AddWeight(placed, row);

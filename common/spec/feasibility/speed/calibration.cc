@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/spec/feasibility/speed/calibration_files.h"
 #include "common/spec/gpus/fact_reader.h"
+#include "common/spec/violations/names.h"
 #include "common/spec/violations/text.h"
 
 namespace hearth::spec {
@@ -93,6 +94,23 @@ void ReadGemm(const YAML::Node& node,
     }
   }
   facts.RefuseOthers();
+}
+
+// How a file's `copy_gbs` may have been measured. "driver": its copy of at least 1 GiB on a stream,
+// which it runs as a kernel.
+const std::vector<std::string_view> kCopyWays = {kCopyByKernel, "driver"};
+
+double ReadCopy(FactReader& facts, const std::string& file, std::vector<std::string>& errors) {
+  const std::string by = facts.Text("copy_by");
+  if (by.empty()) {
+    errors.push_back(
+        Text(file, ": copy_by: missing. `bench --calibrate` wrote no such line when it ",
+             "timed the copies of a graph; kernels are faster than these, so the plans "
+             "would be wrong: calibrate again"));
+  } else if (std::find(kCopyWays.begin(), kCopyWays.end(), by) == kCopyWays.end()) {
+    errors.push_back(Text(file, ": copy_by: ", UnknownNameText(by, "way to copy", kCopyWays)));
+  }
+  return facts.Needed("copy_gbs") * 1e9;
 }
 
 struct SheetShares {
@@ -219,7 +237,7 @@ absl::StatusOr<Calibration> ParseCalibration(std::string_view text,
   FactReader facts(LoadFacts(text, file, errors), file, errors);
   gpu = facts.Text("gpu");
   c.source = facts.Text("source");
-  c.copy = facts.Needed("copy_gbs") * 1e9;
+  c.copy = ReadCopy(facts, file, errors);
   ReadShared(facts, c);
   ReadStretch(facts.Node("stretch"), file, errors, c);
   for (const std::vector<double>& row : facts.Rows("attention", 4)) {

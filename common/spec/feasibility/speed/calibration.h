@@ -54,7 +54,7 @@ struct Calibration {  // NOLINT(bugprone-reserved-identifier,readability-identif
   std::vector<GemmPoint> gemm[kMatrixFormatCount];     // measured products; none: `products` counts
   double products[kMatrixFormatCount] = {0, 0, 0, 0};  // FLOP/s of a large product; 0 = not known
   std::vector<AttentionRate> attention;                // >= 1
-  double copy = 0;                                     // bytes/s read and written by a device copy
+  double copy = 0;               // bytes/s read and written by a kernel that copies
   double elementwise = 0;        // share of it that kernels bound by memory reach
   double optimizer = 0;          // and the optimizer
   std::vector<CodedRate> coded;  // none: not known, bytes alone count
@@ -78,8 +78,11 @@ struct Calibration {  // NOLINT(bugprone-reserved-identifier,readability-identif
 // ever.
 const Calibration& CalibrationFor(const GpuRow& gpu);
 
-// A file as `hearth-trainer bench --calibrate` writes it. `file` names it in errors; `gpu` gets the
-// name it is for. kInvalidArgument lists all faults.
+// A file's `copy_by`: how `copy` was measured. This word: by the kernel that copies.
+inline constexpr std::string_view kCopyByKernel = "kernel";
+
+// A file as CalibrationText writes it. `file` names it in errors; `gpu` gets the name it is for.
+// kInvalidArgument lists all faults.
 absl::StatusOr<Calibration> ParseCalibration(std::string_view text,
                                              const std::string& file,
                                              std::string& gpu);

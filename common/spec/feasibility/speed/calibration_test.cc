@@ -7,6 +7,7 @@
 
 #include "common/spec/feasibility/accuracy.h"
 #include "common/spec/feasibility/feasibility.h"
+#include "common/spec/feasibility/speed/calibration_text.h"
 #include "common/spec/feasibility/speed/step_time.h"
 #include "common/spec/feasibility/speed/work.h"
 #include "common/spec/gpus/gpus.h"
@@ -73,6 +74,68 @@ TEST(CalibrationTest, Faults_AreNamed) {
   EXPECT_THAT(text, HasSubstr("copy_gbs: not a finite number >= 0"));
   EXPECT_THAT(text, HasSubstr("extra"));
   EXPECT_FALSE(ParseCalibration("][", "x.yaml", gpu).ok());
+}
+
+// A file of a version that timed a graph's copies is refused and says what to do.
+TEST(CalibrationTest, HowCopiesWereMeasured_IsNeeded) {
+  std::string gpu;
+  std::string text = CalibrationText(CalibrationFor(GpuNamed("H200")), "H200", {});
+  ASSERT_TRUE(ParseCalibration(text, "x.yaml", gpu).ok());
+  const std::string line = "copy_by: kernel\n";
+  const size_t at = text.find(line);
+  ASSERT_NE(at, std::string::npos);
+  const auto message = [&](const std::string& instead) {
+    std::string changed = text;
+    changed.replace(at, line.size(), instead);
+    return std::string(ParseCalibration(changed, "x.yaml", gpu).status().message());
+  };
+  EXPECT_EQ(message("copy_by: driver\n"), "");
+  EXPECT_THAT(message(""), HasSubstr("x.yaml: copy_by: missing"));
+  EXPECT_THAT(message(""), HasSubstr("calibrate again"));
+  EXPECT_THAT(message("copy_by: graph\n"), HasSubstr("\"graph\" is not a way to copy"));
+}
+
+void ExpectSame(const Calibration& a, const Calibration& b) {
+  const auto near = [](double x, double y) { EXPECT_NEAR(x, y, 1e-3 * y); };
+  near(b.copy, a.copy);
+  near(b.elementwise, a.elementwise);
+  near(b.optimizer, a.optimizer);
+  near(b.launch_seconds, a.launch_seconds);
+  near(b.emulated, a.emulated);
+  near(b.stretch_other, a.stretch_other);
+  near(b.link + b.not_hidden + b.lockstep, a.link + a.not_hidden + a.lockstep);
+  near(b.product_watts + b.memory_watts, a.product_watts + a.memory_watts);
+  near(b.attention_watts + b.gap_watts, a.attention_watts + a.gap_watts);
+  EXPECT_EQ(b.coded.size(), a.coded.size());
+  ASSERT_EQ(b.attention.size(), a.attention.size());
+  near(b.attention.back().backward, a.attention.back().backward);
+  ASSERT_EQ(b.runs.size(), a.runs.size());
+  for (size_t i = 0; i < a.runs.size(); ++i) {
+    EXPECT_EQ(b.runs[i].preset + b.runs[i].recipe, a.runs[i].preset + a.runs[i].recipe);
+    EXPECT_EQ(b.runs[i].micro_batches * b.runs[i].gpus, a.runs[i].micro_batches * a.runs[i].gpus);
+    EXPECT_EQ(b.runs[i].watts, a.runs[i].watts);
+    EXPECT_EQ(b.runs[i].tuned, a.runs[i].tuned);
+  }
+  for (int f = 0; f < kMatrixFormatCount; ++f) {
+    near(b.stretch[f], a.stretch[f]);
+    ASSERT_EQ(b.gemm[f].size(), a.gemm[f].size());
+    for (size_t i = 0; i < a.gemm[f].size(); ++i) {
+      EXPECT_EQ(b.gemm[f][i].m * b.gemm[f][i].k, a.gemm[f][i].m * a.gemm[f][i].k);
+      near(b.gemm[f][i].flops, a.gemm[f][i].flops);
+    }
+  }
+}
+
+TEST(CalibrationTextTest, ReadsBackAsItWas) {
+  for (const char* name : {"H200", "H100 SXM"}) {
+    const Calibration& c = CalibrationFor(GpuNamed(name));
+    std::string gpu;
+    const auto read = ParseCalibration(CalibrationText(c, name, {"a note"}), "x.yaml", gpu);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(gpu, name);
+    EXPECT_EQ(read->source, c.source);
+    ExpectSame(c, *read);
+  }
 }
 
 // What the shipped calibrations were fitted to, and jobs that they were not.

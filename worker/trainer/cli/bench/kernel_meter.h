@@ -6,11 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/attention/attention.h"
 #include "kernels/core/exec.h"
+#include "kernels/gemm/gemm.h"
 
 namespace hearth::trainer {
 
@@ -31,16 +35,20 @@ class DeviceBuffer {
   void* data_;
 };
 
+// Tensors of random values, freed together.
+class DeviceTensors {
+ public:
+  absl::StatusOr<kernels::TensorView> Random(const kernels::Exec& exec,
+                                             kernels::DType dtype,
+                                             std::initializer_list<int64_t> shape);
+
+ private:
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
+};
+
 // Median milliseconds of a call, from replays of a recorded row of them.
 absl::StatusOr<double> TimeKernel(const kernels::Exec& exec,
                                   const std::function<absl::Status()>& call);
-
-// Watts while the call is repeated for about `seconds`, from a counter of joules; 0 = it says
-// nothing.
-absl::StatusOr<double> WattsOf(const kernels::Exec& exec,
-                               const std::function<absl::Status()>& call,
-                               const std::function<double()>& joules,
-                               double seconds);
 
 // c [m, n] = a b, contracted over k. `scaled`: FP8 operands with one scale each.
 struct ProductShape {
@@ -55,24 +63,41 @@ struct ProductShape {
   }
 };
 absl::StatusOr<double> TimeProduct(const kernels::Exec& exec, const ProductShape& product);
-// The same, and `watts` over about `seconds`.
-absl::StatusOr<double> TimeProduct(const kernels::Exec& exec,
-                                   const ProductShape& product,
-                                   const std::function<double()>& joules,
-                                   double seconds,
-                                   double& watts);
+
+// Operands for products one after the other, without a pause to make them: each buffer is as large
+// as the largest that needs it, and the products share them.
+class ProductOperands {
+ public:
+  // Shapes with a buffer of more than `bytes_most` are not counted: Fits says so.
+  static absl::StatusOr<ProductOperands> For(const kernels::Exec& exec,
+                                             absl::Span<const ProductShape> products,
+                                             double bytes_most);
+  static bool Fits(const ProductShape& product, double bytes_most);
+  kernels::GemmArgs ArgsOf(const ProductShape& product) const;
+
+ private:
+  // Operands in BF16 and in FP8: random values of one are none of the other.
+  std::unique_ptr<DeviceBuffer> left_[2], right_[2], result_, scale_;
+};
+
+// Causal attention on buffers of its own, activations in `format`.
+struct AttentionCalls {
+  DeviceTensors tensors;
+  std::function<absl::Status()> forward, backward;
+
+  // `exec` outlives the calls.
+  static absl::StatusOr<AttentionCalls> Make(const kernels::Exec& exec,
+                                             const kernels::AttentionDims& dims,
+                                             kernels::DType format);
+};
 
 struct AttentionTime {
   double forward_ms = 0;
   double backward_ms = 0;
-  double watts = 0;  // of both, where it was asked for
 };
-// Activations in `format`, causal. `joules` null: no watts.
 absl::StatusOr<AttentionTime> TimeAttention(const kernels::Exec& exec,
                                             const kernels::AttentionDims& dims,
-                                            kernels::DType format,
-                                            const std::function<double()>& joules = nullptr,
-                                            double seconds = 0);
+                                            kernels::DType format);
 // FLOP of one of attention's products: half of the square. Forward has two, backward five.
 double AttentionProductFlops(const kernels::AttentionDims& dims);
 
