@@ -419,29 +419,6 @@ TEST(IdleKeys, ValuesThatLeaveEverythingAsItIs_AreRefused) {
     model.set_ffn_hidden(32);
     job.mutable_optimizer()->set_state("int8");
   });
-  ExpectIdle("weights.store", "only with a recipe whose weights are narrower than FP32",
-             [](v1::JobSpec& job) {
-               job.mutable_precision()->set_recipe("fp32");
-               job.mutable_weights()->set_store("int8");
-             });
-  for (const WeightStoreRow& row : WeightStoreRows()) {
-    if (!row.in_blocks() || !row.refusal.empty()) {
-      continue;
-    }
-    ExpectIdle("weights.store",
-               Text("no matrix of the layers has rows of whole blocks, ",
-                    formats::RowOf(row.codec).block, " weights"),
-               [&row](v1::JobSpec& job) {
-                 v1::ModelSpec& model = *job.mutable_model();
-                 model.set_hidden(40);
-                 model.set_heads(5);
-                 model.set_kv_heads(5);
-                 model.set_head_dim(8);
-                 model.set_ffn_hidden(72);
-                 job.mutable_precision()->set_recipe("bf16");
-                 job.mutable_weights()->set_store(std::string(row.name));
-               });
-  }
   ExpectIdle("optimizer.groups.norm.weight_decay", "changes nothing with lr_scale 0",
              [](v1::JobSpec& job) {
                v1::OptimizerGroup& group = (*job.mutable_optimizer()->mutable_groups())["norm"];
@@ -488,6 +465,32 @@ TEST(IdleKeys, ValuesThatLeaveEverythingAsItIs_AreRefused) {
                set.set_first(2);
                set.add_layers(1);
              });
+}
+
+TEST(IdleKeys, WeightsThatNoBlockHolds_AreRefused) {
+  ExpectIdle("weights.store", "only with a recipe whose weights are narrower than FP32",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp32");
+               job.mutable_weights()->set_store("int8");
+             });
+  for (const WeightStoreRow& row : WeightStoreRows()) {
+    if (!row.in_blocks() || !row.refusal.empty()) {
+      continue;
+    }
+    ExpectIdle("weights.store",
+               Text("no matrix of the layers has rows of whole blocks, ",
+                    formats::RowOf(row.codec).block, " weights"),
+               [&row](v1::JobSpec& job) {
+                 v1::ModelSpec& model = *job.mutable_model();
+                 model.set_hidden(40);
+                 model.set_heads(5);
+                 model.set_kv_heads(5);
+                 model.set_head_dim(8);
+                 model.set_ffn_hidden(72);
+                 job.mutable_precision()->set_recipe("bf16");
+                 job.mutable_weights()->set_store(std::string(row.name));
+               });
+  }
 }
 
 // What a job resolves to can be submitted again, also where a derived default would be idle.

@@ -236,7 +236,7 @@ void CheckLayerSet(const Submitted& job, Checker& check) {
   }
 }
 
-// Entries of lists of precision.techniques that the recipe has not, or has already.
+// Entries of lists of precision.techniques that the recipe lacks, or has already.
 void CheckTechniqueLists(const Submitted& job, Checker& check) {
   if (job.recipe == nullptr) {
     return;
