@@ -130,7 +130,7 @@ step_sanitizer() {
       elif [ $status = 124 ] && [ $left -lt 60 ]; then
         echo "not run $check $op: the step's time is up"
       elif [ $status = 99 ] && [ $check = racecheck ] && only_library_hazards "$log"; then
-        echo "clean   $check $op but for the hazards above, in kernels of cuDNN and cuBLASLt"
+        echo "clean   $check $op except for the hazards above, in kernels of cuDNN and cuBLASLt"
       else
         echo "FAILED  $check $op (exit status $status)"
         tail -n 60 "$log"

@@ -41,6 +41,7 @@ CASES = [
     ("todo", {"a.py": f"# {FIX}: later\n"}, {"a.py": "# later\n"}),
     ("todo", {"a.sh": "# TODO: later\n"}, {"a.sh": "# TODO(#12): later\n"}),
     ("plain-words", {"docs/a.md": "It starts anew.\n"}, {"docs/a.md": "Renewed.\n## Who can see it\nThe first of the two.\n"}),
+    ("plain-words", {"common/a.h": "// All but for the last.\n"}, {"common/a.h": "// All except for the last.\n"}),
     ("plain-words", {"jobctl/a.cc": 'Say("besides");  // kept\n'}, {"jobctl/a.cc": 'Say("beside it");  // kept\n'}),
     ("plain-words", {"jobctl/a.cc": "// Of a job without workers.\n"}, {"jobctl/a.cc": "int n;  // of a job without workers\n"}),
     ("plain-words", {"jobctl/a.h": "  // Of one run.\n"}, {"jobctl/a.h": "  // What one run has.\n"}),

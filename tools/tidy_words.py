@@ -2,7 +2,7 @@
 import re
 from typing import Iterable, Iterator, List, Tuple
 
-STIFF_WORDS = re.compile(r"\banew\b|\bbesides\b|\bnot this alone\b", re.I)
+STIFF_WORDS = re.compile(r"\banew\b|\bbesides\b|\bnot this alone\b|\bbut for\b|\bparted by\b|\bfor want of\b|\bof no matter\b", re.I)
 # Sentences that begin with what belongs behind the subject: "Of a job without ...", "Who names layers ...", "That the shape is
 # whole". At the start of a comment, line, list item, cell or message, or behind a full stop, colon or semicolon. Questions may.
 STIFF_START = re.compile(r"""(?:(?://|\#|^\s*(?:[-*|]|\d+\.)|[|]|\*\*|\"|^|[.;:][)"`]?\ )\s*)

@@ -60,23 +60,29 @@ constexpr int64_t SwizzledScaleBytes(int64_t rows, int64_t blocks) {
   return (rows + 127) / 128 * ((blocks + 3) / 4) * 512;
 }
 
-// cuBLASLt's order of fp32 scales (VEC128_32F): the first block's of all lines, then the second's,
-// each padded to whole 16 bytes.
-constexpr int64_t PaddedScaleLines(int64_t lines) {
-  return (lines + 3) / 4 * 4;
+// Whether a scale is wider than a byte. Those lie in cuBLASLt's order of fp32 scales (VEC128_32F):
+// the first block's of all lines, then the second's, each padded to whole 16 bytes.
+constexpr bool WideScales(const BlockLayoutRow& row) {
+  return DTypeBits(row.scale_dtype) > 8;
+}
+constexpr int64_t PaddedScaleLines(int64_t lines, int64_t scale_bytes) {
+  const int64_t whole = 16 / scale_bytes;
+  return (lines + whole - 1) / whole * whole;
 }
 
 // The scales of a form of `lines` lines of `extent` elements: the bytes of all, and where that of
 // block `block` of a line begins.
 constexpr int64_t BlockScaleBytes(BlockLayout layout, int64_t lines, int64_t extent) {
   const int64_t blocks = BlocksOf(RowOf(layout), extent);
-  return RowOf(layout).scale_dtype == DType::kF32 ? 4 * PaddedScaleLines(lines) * blocks
-                                                  : SwizzledScaleBytes(lines, blocks);
+  const int64_t bytes = DTypeBytes(RowOf(layout).scale_dtype, 1);
+  return WideScales(RowOf(layout)) ? bytes * PaddedScaleLines(lines, bytes) * blocks
+                                   : SwizzledScaleBytes(lines, blocks);
 }
 constexpr int64_t BlockScaleOffset(
     BlockLayout layout, int64_t line, int64_t block, int64_t lines, int64_t extent) {
-  return RowOf(layout).scale_dtype == DType::kF32
-             ? 4 * (block * PaddedScaleLines(lines) + line)
+  const int64_t bytes = DTypeBytes(RowOf(layout).scale_dtype, 1);
+  return WideScales(RowOf(layout))
+             ? bytes * (block * PaddedScaleLines(lines, bytes) + line)
              : SwizzledScaleOffset(line, block, BlocksOf(RowOf(layout), extent));
 }
 

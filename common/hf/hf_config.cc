@@ -206,7 +206,7 @@ void ReadGpt2(ConfigReader& top, const HfFormat& /*format*/, v1::ModelSpec& mode
   }
 }
 
-// Our own class has the fields of ModelSpec under their own names, but for these.
+// Our own class has the fields of ModelSpec under their own names, except for these.
 struct OwnKey {
   std::string_view field;
   const char* key;

@@ -38,7 +38,7 @@ struct Token {
 
 // "name:3:7: what": an error at a place of the template called `name`.
 absl::Status SyntaxError(std::string_view name, const Place& place, std::string_view what);
-// The same for what Jinja has and this program has not: kUnimplemented.
+// The same for what Jinja has and this program lacks: kUnimplemented.
 absl::Status Refusal(std::string_view name, const Place& place, std::string_view what);
 
 // Ends in a kEnd. White space as with trim_blocks and lstrip_blocks, which chat templates are

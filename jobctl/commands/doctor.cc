@@ -98,7 +98,7 @@ int CheckGpus(Findings& out) {
 
 // What a program writes to stdout; its stderr goes nowhere. kDeadlineExceeded: it was killed.
 absl::StatusOr<std::string> Capture(std::vector<std::string> arguments, absl::Duration timeout) {
-  // Closed at the exec, but for the copy that becomes stdout.
+  // Closed at the exec, except for the copy that becomes stdout.
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return absl::ErrnoToStatus(errno, "pipe");

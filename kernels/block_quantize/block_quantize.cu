@@ -172,9 +172,10 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
   constexpr int kLength = RowOf(kLayout).length;
   const int64_t line0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int64_t k0 = static_cast<int64_t>(blockIdx.x) * kTile;
-  // 128 lines of narrow scales are contiguous in cuBLASLt's order, 512 bytes for 4 blocks: the
+  using Stored = typename ScaleOf<kLayout>::Stored;
+  // 128 lines of scales of a byte are contiguous in cuBLASLt's order, 512 bytes for 4 blocks: the
   // tile's are one (MXFP8) or two (NVFP4) such pieces.
-  constexpr bool kSwizzled = RowOf(kLayout).scale_dtype != DType::kF32;
+  constexpr bool kSwizzled = !WideScales(RowOf(kLayout));
   if constexpr (kSwizzled) {
     const int64_t across = CeilDiv(extent / kLength, 4);
     const int64_t first = k0 / kLength / 4;
@@ -196,9 +197,9 @@ __global__ void __launch_bounds__(kThreads) BlockDequantizeKernel(const uint8_t*
         kSwizzled
             ? tile_scales + SwizzledScaleOffset(row, col / kLength, kTile / kLength)
             // As BlockScaleOffset, which would read the table of layouts in the host's memory.
-            : scales + 4 * (k / kLength * PaddedScaleLines(lines) + line0 + row);
-    const float scale = ScaleOf<kLayout>::Decode(
-        *reinterpret_cast<const typename ScaleOf<kLayout>::Stored*>(stored));
+            : scales + sizeof(Stored) *
+                           (k / kLength * PaddedScaleLines(lines, sizeof(Stored)) + line0 + row);
+    const float scale = ScaleOf<kLayout>::Decode(*reinterpret_cast<const Stored*>(stored));
     Raw8<A> out;
     if constexpr (kFp4 && sizeof(A) == 2) {
       // A 4-bit value times an E4M3 scale has at most 6 significant bits: exact in bf16.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
+#include "kernels/harness/block_forms.h"
 #include "kernels/harness/cases.h"
 #include "kernels/step_gate/step_gate.h"
 
@@ -81,21 +82,12 @@ constexpr Shape kShapes[] = {
      kNvfp4,
      {Rounding::kEden, 16, Signs::kFixed},
      {Rounding::kEden, 32, Signs::kSeeded}},
-    {"mxfp8_e4m3_160x288", 160, 288, kMxfp8, {}, {}},
     {"mxfp8_e5m2_stochastic_96x64",
      96,
      64,
      kMxfp8E5m2,
      {Rounding::kStochastic},
      {Rounding::kStochastic, 32, Signs::kSeeded}},
-    {"nvfp4_adversarial_128x192",
-     128,
-     192,
-     kNvfp4,
-     {},
-     {Rounding::kStochastic},
-     false,
-     Special::kAdversarial},
     {"nvfp4_adversarial_square_128x192",
      128,
      192,
@@ -112,17 +104,8 @@ constexpr Shape kShapes[] = {
      {Rounding::kFourOverSix},
      false,
      Special::kAdversarial},
-    {"mxfp8_adversarial_128x192",
-     128,
-     192,
-     kMxfp8,
-     {},
-     {Rounding::kStochastic},
-     false,
-     Special::kAdversarial},
     {"mxfp8_adversarial_e5m2_128x192", 128, 192, kMxfp8E5m2, {}, {}, false, Special::kAdversarial},
     {"fp8_block_rows_7x96", 7, 96, kFp8Block, {}, kAbsent},
-    {"fp8_block_160x288", 160, 288, kFp8Block, {}, {}},
     {"fp8_block_square_160x352", 160, 352, kFp8Block, {}, {}, true},
     {"fp8_block_e5m2_stochastic_96x192",
      96,
@@ -130,22 +113,6 @@ constexpr Shape kShapes[] = {
      kFp8BlockE5m2,
      {Rounding::kStochastic},
      {Rounding::kStochastic, 32, Signs::kSeeded}},
-    {"fp8_block_adversarial_160x192",
-     160,
-     192,
-     kFp8Block,
-     {},
-     {Rounding::kStochastic},
-     false,
-     Special::kAdversarial},
-    {"fp8_block_adversarial_square_128x192",
-     128,
-     192,
-     kFp8Block,
-     {},
-     {},
-     true,
-     Special::kAdversarial},
     {"nvfp4_skipped_32x32", 32, 32, kNvfp4, {}, {}, false, Special::kSkipped},
     {"nvfp4_unbiased_1024x1024",
      1024,
@@ -438,6 +405,29 @@ OpCase UpdateCase(bool skip) {
 std::vector<OpCase> BlockQuantizeCases() {
   std::vector<OpCase> cases =
       CasesOf(kShapes, BlockQuantizeCase, std::array{false, true}, UpdateCase);
+  AddCaseOfEachLayout(cases, [](const BlockStyle& style) {
+    return BlockQuantizeCase({"160x288", 160, 288, {style.layout, style.dtype}, {}, {}});
+  });
+  AddCaseOfEachLayout(cases, [](const BlockStyle& style) {
+    return BlockQuantizeCase({"adversarial_160x192",
+                              160,
+                              192,
+                              {style.layout, style.dtype},
+                              {},
+                              {Rounding::kStochastic},
+                              false,
+                              Special::kAdversarial});
+  });
+  AddCaseOfEachLayout(cases, [](const BlockStyle& style) {
+    return BlockQuantizeCase({"adversarial_square_128x192",
+                              128,
+                              192,
+                              {style.layout, style.dtype},
+                              {},
+                              {},
+                              RowOf(style.layout).square,
+                              Special::kAdversarial});
+  });
   cases.push_back(ManyCase());
   return cases;
 }

@@ -61,5 +61,6 @@ using formats::SubRn;
 using formats::SwizzledScaleBytes;
 using formats::SwizzledScaleOffset;
 using formats::VisitLayout;
+using formats::WideScales;
 
 }  // namespace hearth::kernels

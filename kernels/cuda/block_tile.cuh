@@ -279,8 +279,8 @@ __device__ __forceinline__ void StoreFp8(FormState& f,
   const bool inside = line < f.lines;
   if (f.seg % kSpans == 0) {
     const typename Scale::Stored put = inside ? scale : 0;
-    if constexpr (RowOf(kLayout).scale_dtype == DType::kF32) {
-      reinterpret_cast<float*>(f.scales)[f.seg / kSpans * kBlockTile + line] = put;
+    if constexpr (WideScales(RowOf(kLayout))) {
+      reinterpret_cast<typename Scale::Stored*>(f.scales)[f.seg / kSpans * kBlockTile + line] = put;
     } else {
       f.scales[SwizzledScaleOffset(line, f.seg / kSpans, kBlockSegments / kSpans)] = put;
     }
@@ -382,15 +382,17 @@ __device__ __forceinline__ void CopyScales(const FormState& f,
   const int64_t extent = columns ? place.rows : place.cols;
   const int64_t line0 = columns ? place.col0 : place.row0;
   const int64_t k0 = columns ? place.row0 : place.col0;
-  // fp32 scales lie by blocks and then lines. Narrow ones lie as cuBLASLt reads them, in tiles of
-  // 128 lines x 4 blocks, 512 bytes each.
-  if constexpr (RowOf(kLayout).scale_dtype == DType::kF32) {
-    const int64_t lines = PaddedScaleLines(columns ? place.cols : place.rows);
+  // Wide scales lie by blocks and then lines. Those of a byte lie as cuBLASLt reads them, in tiles
+  // of 128 lines x 4 blocks, 512 bytes each.
+  if constexpr (WideScales(RowOf(kLayout))) {
+    using Stored = typename ScaleOf<kLayout>::Stored;
+    static_assert(kBlockTile / kBlock * kBlockTile <= kBlockThreads, "each thread copies a scale");
+    const int64_t lines = PaddedScaleLines(columns ? place.cols : place.rows, sizeof(Stored));
     const int block = threadIdx.x / kBlockTile;
     const int line = threadIdx.x % kBlockTile;
     if (block < kBlockTile / kBlock && k0 + block * kBlock < extent && line0 + line < lines) {
-      reinterpret_cast<float*>(f.form.scales)[(k0 / kBlock + block) * lines + line0 + line] =
-          reinterpret_cast<const float*>(f.scales)[threadIdx.x];
+      reinterpret_cast<Stored*>(f.form.scales)[(k0 / kBlock + block) * lines + line0 + line] =
+          reinterpret_cast<const Stored*>(f.scales)[threadIdx.x];
     }
   } else {
     const int64_t across = CeilDiv(extent / kBlock, 4);

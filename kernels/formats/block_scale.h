@@ -292,8 +292,7 @@ HEARTH_HD inline EdenBlock QuantizeEden(const float (&v)[kSpan],
     block.base = BitsFloat(0x7FC00000U);
     return block;
   }
-  // A block of next to nothing: codes of zero, whose scale is of no matter but must not divide by
-  // 0.
+  // A block of almost nothing has codes of zero: any scale will do that does not divide by 0.
   block.base = code == 0 ? 1.0F : DecodeE4m3(code);
   block.factor = E2m1Factor(block.base, tensor.decode);
   block.codes = EncodeE2m1Span(v, block.factor);

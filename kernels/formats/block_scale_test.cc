@@ -217,7 +217,7 @@ TEST(Hadamard, Span_IsOrthonormalAndUsesTheSigns) {
     for (const float x : v) {
       EXPECT_EQ(std::fabs(x * HadamardNorm(16)), 0.25F);
     }
-    HadamardSpan(v, 0);  // its own inverse but for the factor
+    HadamardSpan(v, 0);  // its own inverse except for the factor
     for (int j = 0; j < kSpan; ++j) {
       EXPECT_EQ(v[j] * 0.0625F, j == i ? sign : 0.0F);
     }

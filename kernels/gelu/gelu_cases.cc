@@ -75,8 +75,6 @@ constexpr BlockShape kBlockShapes[] = {
      Activation::kGeluTanh,
      kQuartetInput,
      kQuartetGradient},
-    {{"blocks_fp8_block_tanh_32x96", 32, 96}, Activation::kGeluTanh, kFp8Blocks, kFp8Blocks},
-    {{"blocks_mxfp8_tanh_32x96", 32, 96}, Activation::kGeluTanh, kMxfp8Blocks, kMxfp8Blocks},
     {{"blocks_kept_nvidia_erf_160x288", 160, 288},
      Activation::kGelu,
      kNvidiaInput,
@@ -123,6 +121,9 @@ double Erf(const std::vector<double>& v) {
 std::vector<OpCase> GeluCases() {
   std::vector<OpCase> cases =
       CasesOf(kShapes, PlainCase, kBlockShapes, BlockCase, kKeptShapes, KeptCase);
+  AddCaseOfEachLayout(cases, [](const BlockStyle& style) {
+    return BlockCase({{"tanh_32x96", 32, 96}, Activation::kGeluTanh, style, style});
+  });
   cases.push_back(ActivationExtremesCase(Calls(Activation::kGelu, false, 96), 40, 96, Erf));
   return cases;
 }

@@ -35,7 +35,7 @@ HEARTH_DECLARE_OP(EncodeParts, EncodePartsArgs);
 //   codes  : [parts, m] kE4M3, m a multiple of kReduceBlock, 16-byte aligned
 //   scales : [parts, m / kReduceBlock] kE8M0; scales of EncodeParts, at most 2^120
 //   y      : [m] T, 16-byte aligned
-// Bits independent of exec.threads and equal on CPU and CUDA, but for the bits of a NaN. Errors as
+// Bits independent of exec.threads and equal on CPU and CUDA, except those of a NaN. Errors as
 // above.
 struct SumPartsArgs {
   TensorView codes;

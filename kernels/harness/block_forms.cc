@@ -112,6 +112,15 @@ std::string CheckGradient(const Buffers& b, const std::string& of) {
 
 }  // namespace
 
+void AddCaseOfEachLayout(std::vector<OpCase>& cases,
+                         absl::FunctionRef<OpCase(const BlockStyle& style)> make) {
+  for (const BlockLayoutRow& row : kBlockLayouts) {
+    OpCase c = make({row.layout, row.fp4 ? DType::kE2M1 : DType::kE4M3});
+    c.name = absl::StrCat("blocks_", row.name, "_", c.name);
+    cases.push_back(std::move(c));
+  }
+}
+
 void AddGradientTwice(OpCase& c, const std::string& of, int64_t cols) {
   BufferSpec spec = WeightGradient(of, {cols});
   spec.fill = {Fill::kConstant, 0.0, 0.0};

@@ -36,8 +36,12 @@ inline constexpr BlockStyle kQuartetGradient = {
     BlockLayout::kNvfp4,   DType::kE2M1, Rounding::kEden, Rounding::kEden, 128, 128,
     HadamardSigns::kSeeded};
 inline constexpr BlockStyle kMxfp8Blocks = {BlockLayout::kMxfp8, DType::kE4M3};
-inline constexpr BlockStyle kFp8Blocks = {BlockLayout::kFp8Block, DType::kE4M3};
 inline constexpr BlockStyle kMxfp8Gradient = {BlockLayout::kMxfp8, DType::kE5M2};
+
+// A case for each row of kBlockLayouts, named "blocks_", the row's name, "_" and the name of what
+// `make` returns for forms rounded to nearest.
+void AddCaseOfEachLayout(std::vector<OpCase>& cases,
+                         absl::FunctionRef<OpCase(const BlockStyle& style)> make);
 
 // The buffers for the output `of` [rows, cols] of `c`, whose plain values a call without block
 // forms writes to `of`.without: a call with block forms must write the same. The case has no double

@@ -87,7 +87,6 @@ constexpr BlockShape kRmsBlockShapes[] = {
     {"blocks_quartet_256x1056", 256, 1056, 0.2, kQuartetInput, kQuartetGradient32, true},
     {"blocks_quartet_384x1280", 384, 1280, 0.2, kQuartetInput, kQuartetGradient, false},
     {"blocks_mxfp8_352x1600", 352, 1600, 0.2, kMxfp8Blocks, kMxfp8Gradient, true},
-    {"blocks_fp8_block_352x1600", 352, 1600, 0.2, kFp8Blocks, kFp8Blocks, true},
     {"blocks_mxfp8_large_64x96", 64, 96, 1e30, kMxfp8Blocks, kMxfp8Gradient, false},
     {"blocks_nvidia_64x4096", 64, 4096, 0.2, kNvidiaInput, kNvidiaGradient, true},
     {"blocks_mxfp8_160x8192", 160, 8192, 0.2, kMxfp8Blocks, kMxfp8Gradient, false},
@@ -307,8 +306,15 @@ OpCase BlockCase(const BlockShape& s) {
 }  // namespace
 
 std::vector<OpCase> NormCases() {
-  return CasesOf(kRmsShapes, PlainCase<Rms>, kRmsBlockShapes, BlockCase<Rms>, kLayerShapes,
-                 PlainCase<Layer>, kLayerBlockShapes, BlockCase<Layer>);
+  std::vector<OpCase> cases =
+      CasesOf(kRmsShapes, PlainCase<Rms>, kRmsBlockShapes, BlockCase<Rms>, kLayerShapes,
+              PlainCase<Layer>, kLayerBlockShapes, BlockCase<Layer>);
+  for (OpCase (*make)(const BlockShape& s) : {&BlockCase<Rms>, &BlockCase<Layer>}) {
+    AddCaseOfEachLayout(cases, [make](const BlockStyle& style) {
+      return make({"160x864", 160, 864, 0.2, style, style, true});
+    });
+  }
+  return cases;
 }
 
 }  // namespace hearth::kernels::harness

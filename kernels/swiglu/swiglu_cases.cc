@@ -35,8 +35,6 @@ struct BlockShape : MatrixShape {
 constexpr BlockShape kBlockShapes[] = {
     {{"blocks_nvidia_160x128", 160, 128}, kNvidiaInput, kNvidiaGradient},
     {{"blocks_quartet_256x384", 256, 384}, kQuartetInput, kQuartetGradient},
-    {{"blocks_mxfp8_96x256", 96, 256}, kMxfp8Blocks, kMxfp8Blocks},
-    {{"blocks_fp8_block_160x256", 160, 256}, kFp8Blocks, kFp8Blocks},
     {{"blocks_kept_nvidia_160x128", 160, 128}, kNvidiaInput, kNvidiaGradient, true},
     {{"blocks_kept_quartet_256x384", 256, 384}, kQuartetInput, kQuartetGradient, true},
     {{"blocks_kept_mxfp8_96x256", 96, 256}, kMxfp8Blocks, kMxfp8Blocks, true},
@@ -141,6 +139,9 @@ double Swiglu(const std::vector<double>& v) {
 std::vector<OpCase> SwigluCases() {
   std::vector<OpCase> cases =
       CasesOf(kShapes, PlainCase, kBlockShapes, BlockCase, kKeptShapes, KeptCase);
+  AddCaseOfEachLayout(cases, [](const BlockStyle& style) {
+    return BlockCase({{"160x256", 160, 256}, style, style});
+  });
   cases.push_back(ActivationExtremesCase(Calls(1.0), 40, 96, Swiglu));
   return cases;
 }

@@ -2,7 +2,7 @@
 """Writes data/state_blocks.txt: blocks of optimizer state as low_bit_formats.py rounds them, in the formats that the engine has too.
 
 state_blocks_test.cc encodes the same numbers and must find the same codes and scales, so the script's rows `int8` and `int4` are the engine's.
-A line a codec: its number in StateCodec, then inputs, scales (bits of fp32) and codes, all in hexadecimal and parted by blanks.
+A line a codec: its number in StateCodec, then inputs, scales (bits of fp32) and codes, all in hexadecimal and separated by blanks.
 """
 import os
 

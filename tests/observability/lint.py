@@ -1,5 +1,5 @@
 """Rules that a dashboard must keep, each by its name; those of grafana/dashboard-linter and some of ours. Nothing else than the JSON
-is looked at, but for the names of the series that exist, which the caller gives."""
+is looked at, except for the names of the series that exist, which the caller gives."""
 
 import re
 

@@ -32,7 +32,7 @@ class Durable {
   // The coordinator ends: killed, or with the machine's power.
   void End(bool power_fails);
 
-  // What the store has and the model has not, or the other way round; "" = they agree. `state` of
+  // What the store has and the model lacks, or the other way round; "" = they agree. `state` of
   // the last Start.
   std::string Difference(const Store& model, const core::RestoredState& state) const;
 

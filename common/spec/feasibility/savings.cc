@@ -22,7 +22,7 @@ std::string Str(std::string_view text) {
   return std::string(text);
 }
 
-// Changes that leave the arithmetic of a step as it is, but for the order of sums.
+// Changes that leave the arithmetic of a step as it is, except for the order of sums.
 constexpr const char* kSameLoss = "same";
 
 // Levels from the job's own on.
@@ -104,7 +104,7 @@ class Chooser {
     return recipe == nullptr || RecipeOn(gpu_, *recipe).execution == Execution::kNone;
   }
 
-  // Whether the job fits with its own settings, but for what it leaves open.
+  // Whether the job fits with its own settings, except for what it leaves open.
   absl::StatusOr<bool> FitsSomehow(Variation base) {
     for (const ShardLevel shard : plans_.ShardLevels()) {
       base.shard = shard;

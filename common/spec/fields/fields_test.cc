@@ -16,6 +16,8 @@
 #include "common/spec/model/presets.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/resolve/resolve.h"
+#include "common/spec/violations/text.h"
+#include "common/spec/weights/weight_store.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -463,6 +465,32 @@ TEST(IdleKeys, ValuesThatLeaveEverythingAsItIs_AreRefused) {
                set.set_first(2);
                set.add_layers(1);
              });
+}
+
+TEST(IdleKeys, WeightsThatNoBlockHolds_AreRefused) {
+  ExpectIdle("weights.store", "only with a recipe whose weights are narrower than FP32",
+             [](v1::JobSpec& job) {
+               job.mutable_precision()->set_recipe("fp32");
+               job.mutable_weights()->set_store("int8");
+             });
+  for (const WeightStoreRow& row : WeightStoreRows()) {
+    if (!row.in_blocks() || !row.refusal.empty()) {
+      continue;
+    }
+    ExpectIdle("weights.store",
+               Text("no matrix of the layers has rows of whole blocks, ",
+                    formats::RowOf(row.codec).block, " weights"),
+               [&row](v1::JobSpec& job) {
+                 v1::ModelSpec& model = *job.mutable_model();
+                 model.set_hidden(40);
+                 model.set_heads(5);
+                 model.set_kv_heads(5);
+                 model.set_head_dim(8);
+                 model.set_ffn_hidden(72);
+                 job.mutable_precision()->set_recipe("bf16");
+                 job.mutable_weights()->set_store(std::string(row.name));
+               });
+  }
 }
 
 // What a job resolves to can be submitted again, also where a derived default would be idle.

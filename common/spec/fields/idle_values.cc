@@ -13,6 +13,7 @@
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/recipe/techniques.h"
 #include "common/spec/violations/text.h"
+#include "common/spec/weights/weight_store.h"
 
 namespace hearth::spec {
 namespace {
@@ -135,7 +136,8 @@ void CheckNarrowActivations(const Submitted& job, Checker& check) {
 void CheckState(const Submitted& job, Checker& check) {
   const StateFormatRow* const format = FindStateFormat(job.resolved.optimizer().state());
   const OptimizerRow* const optimizer = FindOptimizer(job.resolved.optimizer().name());
-  if (format == nullptr || format->takes == nullptr || optimizer == nullptr || !job.shape.ok()) {
+  if (format == nullptr || format->takes == nullptr || optimizer == nullptr || !job.shape.ok() ||
+      !job.given.optimizer().has_state() || job.is_default("optimizer.state")) {
     return;
   }
   const std::vector<Parameter> table = BuildParameterTable(*job.shape);
@@ -146,6 +148,22 @@ void CheckState(const Submitted& job, Checker& check) {
   });
   if (!used) {
     check.Add("optimizer.state", Text(format->name, " changes nothing: it is for ", format->rule));
+  }
+}
+
+// Blocks in which no matrix of this model can be stored.
+void CheckWeightStore(const Submitted& job, Checker& check) {
+  const WeightStoreRow& row = WeightStoreOf(job.resolved);
+  if (!row.in_blocks() || !row.refusal.empty() || !job.shape.ok() ||
+      !job.given.weights().has_store() || job.is_default("weights.store")) {
+    return;
+  }
+  const std::vector<Parameter> table = BuildParameterTable(*job.shape);
+  if (std::none_of(table.begin(), table.end(),
+                   [&row](const Parameter& parameter) { return row.Takes(parameter); })) {
+    check.Add("weights.store",
+              Text(row.name, " changes nothing: no matrix of the layers has rows of whole blocks, ",
+                   formats::RowOf(row.codec).block, " weights each"));
   }
 }
 
@@ -218,7 +236,7 @@ void CheckLayerSet(const Submitted& job, Checker& check) {
   }
 }
 
-// Entries of lists of precision.techniques that the recipe has not, or has already.
+// Entries of lists of precision.techniques that the recipe lacks, or has already.
 void CheckTechniqueLists(const Submitted& job, Checker& check) {
   if (job.recipe == nullptr) {
     return;
@@ -243,6 +261,7 @@ constexpr void (*kChecks[])(const Submitted& job, Checker& check) = {
     CheckPhases,         CheckFallbackAfter,
     CheckFallbackWindow, CheckLayerSet,
     CheckTechniqueLists, CheckNarrowActivations,
+    CheckWeightStore,
 };
 
 absl::StatusOr<ModelShape> ShapeOf(const v1::JobSpec& resolved) {

@@ -134,6 +134,22 @@ TEST(MemoryTiersTest, WhatDoesNotGoWithTheJobsOwn_IsLeftOut) {
   EXPECT_EQ(Conditional(rows[2], Resolved(counted)), "left out");
 }
 
+// Parts of a tier that a small model has no tensors for are no keys of the user.
+TEST(MemoryTiersTest, ModelTooSmallForBlocks_IsNotRefused) {
+  for (const MemoryTierRow& row : MemoryTierRows()) {
+    v1::JobSpec job = JobOf(row.tier);
+    v1::ModelSpec& model = *job.mutable_model();
+    model.set_layers(1);
+    model.set_hidden(40);
+    model.set_heads(5);
+    model.set_kv_heads(5);
+    model.set_head_dim(8);
+    model.set_ffn_hidden(72);
+    const v1::JobSpec resolved = Resolved(job);
+    Resolved(resolved);  // and what it resolves to can be submitted again
+  }
+}
+
 TEST(MemoryTiersTest, WithoutNarrowWeights_ItIsRefused) {
   v1::JobSpec job = JobOf(1);
   job.mutable_precision()->set_recipe("fp32");

@@ -100,7 +100,7 @@ std::vector<std::vector<double>> FactReader::Rows(const char* key, size_t column
   }
   for (const YAML::Node& node : list) {
     if (!node.IsSequence() || node.size() != columns) {
-      Fail(key, spec::Text("a row has not ", columns, " numbers"));
+      Fail(key, spec::Text("a row does not have ", columns, " numbers"));
       continue;
     }
     std::vector<double>& row = rows.emplace_back(columns);

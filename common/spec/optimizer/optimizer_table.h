@@ -20,7 +20,7 @@ namespace hearth::spec {
 
 // clang-format off
 // One row an optimizer: ROW(Type, name, comment, options, states...). `options` are the fields of
-// OptimizerSpec, parted by blanks, that it reads beside those that all optimizers have. The folder
+// OptimizerSpec, separated by blanks, that it reads in addition to those of all optimizers. The folder
 // worker/trainer/optim/<name>/ defines Make<Type>() (worker/trainer/optim/optimizer.h).
 #define HEARTH_OPTIMIZERS(ROW)                                                        \
   ROW(AdamW, "adamw", "Adam with decoupled weight decay", "beta1 beta2 eps",          \
@@ -66,7 +66,7 @@ bool IsNotHiddenMatrix(const Parameter& parameter);
 struct OptimizerRow {
   std::string_view name;
   std::string_view comment;
-  std::string_view options;  // parted by blanks
+  std::string_view options;  // separated by blanks
   std::vector<StateSpec> states = {};
 
   // Whether it reads that field of OptimizerSpec, which not all optimizers do.

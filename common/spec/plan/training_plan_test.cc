@@ -162,7 +162,7 @@ TEST_F(TrainingPlanTest, PlanTraining_CodedGradients_TakeAByteAndASlot) {
 // Nothing keeps gradients: alone a rank has one slot, and one for a tied embedding.
 TEST_F(TrainingPlanTest, PlanTraining_FusedUpdates_HaveSlotsAlone) {
   options_.fused = true;
-  options_.bucket_bytes = int64_t{25} << 20;  // of the exchange, which a rank alone has not
+  options_.bucket_bytes = int64_t{25} << 20;  // of the exchange, which a single rank lacks
   const TrainingPlan plan = *PlanTraining(options_);
   EXPECT_FALSE(plan.Find("gradients").ok());
   EXPECT_TRUE(plan.ids.store.gradients.empty());
@@ -465,7 +465,7 @@ double QuantisedBytes(const char* preset, const char* recipe, int batch, bool na
   return static_cast<double>(PlanTraining((*inputs)->options)->arena_bytes());
 }
 
-// The less of the arena are activations, the less there is to be saved: 36 sequences fill a GPU,
+// The smaller the share of activations, the less can be saved: 36 sequences fill a GPU,
 // of 8 the weights and their state are the larger part.
 TEST(QuantisedMemory, PresetsAt36And8SequencesOf1024_NeedLessThanInBf16) {
   struct Row {

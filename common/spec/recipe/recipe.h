@@ -83,7 +83,7 @@ struct ParameterFormats {
 
 enum class Execution : uint8_t {
   kNone,      // this device cannot run it in this version
-  kEmulated,  // quantised as the recipe says, then computed in a wider format: exact but for the
+  kEmulated,  // quantised as the recipe says, then computed in a wider format: exact except for the
               // order of sums
   kNative,
 };

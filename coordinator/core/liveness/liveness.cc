@@ -208,8 +208,8 @@ Liveness::Cause Liveness::CauseOf(const WorkerState& worker,
   if (fallen < kIsolationWorkers) {
     return Cause::kGone;
   }
-  // Those that answer sit on the coordinator's machine. This shows nothing of the others, but for
-  // the exceptions in the header.
+  // Those that answer sit on the coordinator's machine. That says nothing about the others; the
+  // header names the exceptions.
   if (local_answers && (hosts.size() < 2 || 2 * fallen <= known || worker.ended_by_peer)) {
     return Cause::kGone;
   }

@@ -218,7 +218,7 @@ std::string RenderPlot(const std::string& title,
     return title + ": no values\n";
   }
   const bool several = series.size() > 1;
-  // Without colours, several curves are told apart by their marks, which braille has not.
+  // Without colours, several curves are told apart by their marks, which braille lacks.
   const bool braille = options.utf8 && (!several || options.color);
   // An odd number, so that one row's centre is the middle of the range.
   const int room = std::max(options.height, 6) - (several ? 4 : 3);

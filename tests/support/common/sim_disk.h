@@ -88,7 +88,7 @@ class SimDisk : public Env {
  private:
   class File;
   using Names = std::map<std::string, NodePtr>;
-  // `to` is empty but for a rename; `node` is null when the name goes.
+  // `to` is empty except for a rename; `node` is null when the name goes.
   struct NameChange {
     std::string path;
     std::string to;

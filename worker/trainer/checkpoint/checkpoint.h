@@ -104,7 +104,7 @@ struct CommittedCheckpoint {
   std::string manifest_sha256;
   double validation_loss = 0;  // of its meta
   double seconds = 0;
-  bool stood_still = false;  // written while training waited, for want of memory for a snapshot
+  bool stood_still = false;  // training waited for it: no memory for a snapshot
   std::vector<int64_t> removed_steps;
 };
 

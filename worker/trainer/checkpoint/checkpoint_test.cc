@@ -111,6 +111,72 @@ TEST_F(CheckpointTest, ParseMeta_RecordedFields_AreReadAsEveryVersionWroteThem) 
   EXPECT_EQ(ParseMeta(json.dump(), "meta.json").status().code(), absl::StatusCode::kDataLoss);
 }
 
+// As the first version wrote it, to the letter.
+constexpr std::string_view kFirstMeta = R"json({
+  "format": "hearth-state",
+  "version": 1,
+  "job_id": "first-x7k2m",
+  "epoch": 2,
+  "step": 40,
+  "tokens": 40960,
+  "next_sample": 640,
+  "seed": 1234,
+  "world_size": 2,
+  "shards": 2,
+  "sequence_length": 64,
+  "global_batch_tokens": 1024,
+  "micro_batch_size": 4,
+  "recipe": "fp8",
+  "spec_sha256": "ab",
+  "validation_loss": 3.5,
+  "model": {
+    "layers": 2,
+    "hidden": 32,
+    "rope_theta": 10000.0,
+    "tied": true
+  },
+  "extra": {
+    "ladder": {
+      "counts": [0, 1, 0, 1, 0, 0],
+      "fallback_rung": 0
+    },
+    "losses": [3.25],
+    "log_norms": [-0.5]
+  }
+}
+)json";
+
+TEST_F(CheckpointTest, ParseMeta_OfTheFirstVersion_IsRead) {
+  const auto meta = ParseMeta(kFirstMeta, "meta.json");
+  ASSERT_TRUE(meta.ok()) << meta.status();
+  EXPECT_EQ(meta->job_id, "first-x7k2m");
+  EXPECT_EQ(meta->epoch, 2);
+  EXPECT_EQ(meta->step, 40);
+  EXPECT_EQ(meta->tokens, 40960);
+  EXPECT_EQ(meta->next_sample, 640);
+  EXPECT_EQ(meta->seed, 1234U);
+  EXPECT_EQ(meta->world_size, 2);
+  EXPECT_EQ(meta->shards, 2);
+  EXPECT_EQ(meta->recorded.data().sequence_length(), 64);
+  EXPECT_EQ(meta->global_batch_tokens, 1024);
+  EXPECT_EQ(meta->micro_batch_size, 4);
+  EXPECT_EQ(meta->recipe, "fp8");
+  EXPECT_EQ(meta->spec_sha256, "ab");
+  EXPECT_EQ(meta->validation_loss, 3.5);
+  EXPECT_EQ(meta->model.hidden(), 32);
+  EXPECT_EQ(meta->model.rope_theta(), 10000.0);
+  EXPECT_TRUE(meta->model.tied());
+  const nlohmann::json extra = nlohmann::json::parse(meta->extra_json);
+  EXPECT_EQ(extra["losses"], nlohmann::json({3.25}));
+  EXPECT_EQ(extra["ladder"]["counts"].size(), 6U);
+  // Before the optimizer could be divided there was no such key.
+  nlohmann::json older = nlohmann::json::parse(kFirstMeta);
+  older.erase("shards");
+  const auto whole = ParseMeta(older.dump(), "meta.json");
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->shards, CheckpointMeta().shards);
+}
+
 // A number that no integer holds is another type, not an undefined conversion.
 TEST_F(CheckpointTest, ParseMeta_NumberOutsideItsInteger_IsDataLoss) {
   const nlohmann::json json = nlohmann::json::parse(MetaToJson(Content(7).meta));

@@ -38,7 +38,7 @@ class Collective {
   virtual absl::Status Broadcast(absl::Span<uint8_t> data, int root) = 0;
   virtual absl::Status Barrier() = 0;
 
-  // ---- Tensors, in place but for AllToAll, and beside the ops. Done on return on the CPU; on a
+  // ---- Tensors, in place except for AllToAll, and beside the ops. Done on return on the CPU; on a
   // GPU done when exec.stream gets there, and they may be recorded into a graph (once the same call
   // has run outside of one). Contiguous; sums in the tensor's own type: kF32, kF64, on a GPU also
   // kBF16.

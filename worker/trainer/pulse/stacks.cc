@@ -51,7 +51,7 @@ pid_t ThreadId() {
   return static_cast<pid_t>(syscall(SYS_gettid));
 }
 
-// Async-signal-safe but for backtrace(), whose first call, which takes memory, was PrepareStacks's.
+// Async-signal-safe except for backtrace(), whose first call takes memory: PrepareStacks made it.
 extern "C" void WriteStack(int /*signal*/) {
   const int error = errno;
   Slot& slot = TheSlot();

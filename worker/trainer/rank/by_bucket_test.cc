@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/fault/fault.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/gradient_parts/gradient_parts.h"
@@ -320,17 +321,18 @@ TEST_F(OneStepTest, GradientThatIsNotFinite_EndsTheUpdatesThere) {
 }
 
 TEST_F(OneStepTest, CodedGradients_UpdateWithWhatIsLeftOfThem) {
-  for (const char* const optimizer : {"adamw", "muon"}) {
-    const v1::JobSpec spec = WithOptimizer(Job(), optimizer);
+  for (const spec::OptimizerRow& row : spec::Optimizers()) {
+    const v1::JobSpec spec = WithOptimizer(Job(), row.name);
+    SCOPED_TRACE(row.name);
     Rank coded = Make(Coded(spec));
     Rank rounded = Make(spec);
     Rank exact = Make(spec);
     const kernels::StepInputs inputs = Inputs(coded, 1);
     const Outcome got = Step(coded, inputs);
     EXPECT_EQ(got.state.verdict, 0);
-    EXPECT_TRUE(got.weights == Step(rounded, inputs, false, true).weights) << optimizer;
+    EXPECT_TRUE(got.weights == Step(rounded, inputs, false, true).weights);
     const Outcome want = Step(exact, inputs);
-    EXPECT_FALSE(got.weights == want.weights) << optimizer;
+    EXPECT_FALSE(got.weights == want.weights);
     EXPECT_NEAR(got.state.grad_norm, want.state.grad_norm, 1e-9 * want.state.grad_norm)
         << "the norm of the gradients as they were";
   }
@@ -440,9 +442,9 @@ TEST_F(ByBucketRunTest, FusedRun_OfWeightsInBlocks_HasTheCheckpointsOfUpdatesBeh
 }
 
 TEST_F(ByBucketRunTest, CodedRun_OfWeightsInBlocks_ResumesWithTheSameBits) {
-  for (const char* const optimizer : {"adamw", "muon"}) {
-    const v1::JobSpec spec = Coded(Fused(WithOptimizer(Stored(Job(), "q4_0"), optimizer), false));
-    const std::string name = optimizer;
+  for (const spec::OptimizerRow& row : spec::Optimizers()) {
+    const v1::JobSpec spec = Coded(Fused(WithOptimizer(Stored(Job(), "q4_0"), row.name), false));
+    const std::string name(row.name);
     const auto whole = Run(spec, name + "_coded");
     ASSERT_EQ(whole->exits[0].reason(), v1::EXIT_REASON_FINISHED) << whole->exits[0].message();
     ASSERT_EQ(whole->checkpoints.size(), 2U);

@@ -194,15 +194,7 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
 
   HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_allreduce"));
 
-  if (!dump_gradients_.empty()) {
-    if (program_.sharded() || engine_.parameters().gradients_in_slots()) {
-      return absl::FailedPreconditionError(
-          "gradients are written whole: use parallel.shard: off, optimizer.fused: false and "
-          "gradients.store: dtype");
-    }
-    HEARTH_RETURN_IF_ERROR(WriteGradients(engine_, std::exchange(dump_gradients_, "")));
-  }
-
+  HEARTH_RETURN_IF_ERROR(dump_gradients_.empty() ? absl::OkStatus() : DumpGradients());
   if (flight.result.counted) {
     HEARTH_RETURN_IF_ERROR(
         engine_.quant().FinishCounts(engine_.exec(), flight.result.format.own()));
@@ -218,6 +210,15 @@ absl::Status Trainer::Launch(const ControlRequests& asked) {
   flights_[static_cast<size_t>(slot)] = flight;
   ++in_flight_;
   return absl::OkStatus();
+}
+
+absl::Status Trainer::DumpGradients() {
+  if (program_.sharded() || engine_.parameters().gradients_in_slots()) {
+    return absl::FailedPreconditionError(
+        "gradients are written whole: use parallel.shard: off, optimizer.fused: false and "
+        "gradients.store: dtype");
+  }
+  return WriteGradients(engine_, std::exchange(dump_gradients_, ""));
 }
 
 absl::Status Trainer::AwaitHold() {

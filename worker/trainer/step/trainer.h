@@ -187,6 +187,8 @@ class Trainer {
                          Pass& pass);
   // Forward and backward of this rank's micro-batches; ranks sum gradients and losses in the last.
   absl::Status AccumulateGradients(int64_t step, const kernels::StepInputs& inputs);
+  // Writes the gradients of this step into the folder `dump_gradients_`, once.
+  absl::Status DumpGradients();
   // What follows waits for what HoldUpdate named, if anything.
   absl::Status AwaitHold();
   // Until the event's moment is past. Where ranks wait for one another on GPUs, not for ever.

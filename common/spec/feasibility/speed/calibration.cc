@@ -65,7 +65,7 @@ void ReadRun(const YAML::Node& node,
   run.tuned = facts.Number("tuned") > 0;
   facts.RefuseOthers();
   if (job.size() != 7) {
-    errors.push_back(Text(place, ": runs: job has not seven parts"));
+    errors.push_back(Text(place, ": runs: job does not have seven parts"));
     return;
   }
   run.preset = job[0];

@@ -241,7 +241,7 @@ class WorkBuilder {
     }
   }
 
-  // Each pass decodes weights in blocks twice, but for the last layer.
+  // Each pass decodes weights in blocks twice, except for the last layer.
   void AddDecoding() {
     PassWork decode = {.name = "blocks"};
     for (const Parameter& p : *o_.table) {

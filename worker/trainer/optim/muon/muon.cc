@@ -128,7 +128,7 @@ class Muon : public Optimizer {
   }
 
  private:
-  // Matrices of one shape, but for which side is the longer one.
+  // Matrices of one shape, except for which side is the longer one.
   struct Shape {
     int64_t shorter = 0;
     std::vector<TensorView> matrices;

@@ -260,7 +260,7 @@ TEST_F(EvalRunTest, RunRank_FilesThatCannotBeRead_AreBadData) {
   }
 }
 
-// A dataset of bytes, but for its last token.
+// A dataset of bytes, except for its last token.
 std::string WriteForeignText(const std::string& dir) {
   dataset::DatasetWriter::Options options;
   options.info.vocab = 300;
