@@ -55,7 +55,7 @@ struct WeightUnit {
 struct WeightSlot {
   int64_t elements = 0;     // those of the largest of its units
   int64_t block_bytes = 0;  // the same
-  int32_t begins = 0;  // moments of the step (StepTimeline) between which it holds any
+  int32_t begins = 0;       // moments of the step (StepTimeline) between which it holds any
   int32_t ends = 0;
 };
 
@@ -68,6 +68,8 @@ struct WeightUnits {
 
   // Weights are in place all the time.
   bool empty() const { return units.empty(); }
+  // A rank has only its part of them: each unit is made of buckets.
+  bool divided() const { return !empty() && !units.front().buckets.empty(); }
   // In which order a pass needs units: forward, and if it goes back, through the layers again.
   std::vector<int> Visits(bool backward) const;
 };

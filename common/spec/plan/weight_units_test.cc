@@ -145,6 +145,7 @@ TEST_F(WeightUnitsTest, LayersInBlocks_ArriveInASlot_AndShareAnother) {
       const WeightUnits units = PlanWeightUnits(options_);
       ASSERT_EQ(units.slots.size(), 3U);
       EXPECT_TRUE(units.ahead);
+      EXPECT_TRUE(units.divided());
       const std::vector<GradientBucket> buckets = PlanBuckets(options_);
       for (size_t u = 0; u < units.units.size(); ++u) {
         const WeightUnit& unit = units.units[u];
@@ -175,6 +176,18 @@ TEST_F(WeightUnitsTest, LayersInBlocks_ArriveInASlot_AndShareAnother) {
       EXPECT_EQ(bytes.forward, 2 * plain + (offsets.back() - plain) / 32 * 18);
     }
   }
+}
+
+// At the other levels blocks are whole, though the optimizer is divided.
+TEST_F(WeightUnitsTest, WholeLayersInBlocks_AreUnitsThatNothingGathers) {
+  Make(3, false);
+  SetWeightStore(*FindWeightStore("int8"), table_);
+  options_.divide_weights = false;
+  const WeightUnits units = PlanWeightUnits(options_);
+  EXPECT_FALSE(units.empty());
+  EXPECT_FALSE(units.divided());
+  EXPECT_FALSE(units.ahead);
+  EXPECT_EQ(GatheredBytes(units, 2).forward, 0);
 }
 
 TEST_F(WeightUnitsTest, QuantisedForms_OfUnitsInOneSlotShareBytes_OthersDoNot) {

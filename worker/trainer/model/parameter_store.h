@@ -118,7 +118,7 @@ class ParameterStore {
   kernels::TensorView BucketWeights(const spec::GradientBucket& bucket) const {
     return Kept(bucket.begin, bucket.elements());
   }
-  bool weights_divided() const { return sharded() && !units_.empty(); }
+  bool weights_divided() const { return units_.divided(); }
   const spec::WeightUnits& units() const { return units_; }
   // A part of a unit: with divided weights a bucket, else a weight in blocks. `whole` is where
   // passes read it in the unit's slot, elements [begin, begin + whole.numel()) of the undivided
