@@ -281,6 +281,7 @@ absl::Status StepProgram::MeasureWeights() {
 
 absl::Status StepProgram::StartWeights() {
   const kernels::Exec& exec = engine_.exec();
+  HEARTH_RETURN_IF_ERROR(OpenParts());
   HEARTH_RETURN_IF_ERROR(MeasureWeights());
   // Each rank has measured what it keeps.
   HEARTH_RETURN_IF_ERROR(divided_weights_ != nullptr ? exchange_->ReduceWeightAmax(exec)
