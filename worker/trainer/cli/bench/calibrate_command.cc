@@ -126,7 +126,7 @@ class Calibrator {
   }
 
  private:
-  // What the program has of this GPU, but for what is measured here. Rates are those of a step's
+  // What the program has of this GPU, except for what is measured here. Rates are those of a step's
   // clock: a step stretches them no further.
   void Begin(const spec::GpuRow& row) {
     const spec::Calibration& old = spec::CalibrationFor(row);
