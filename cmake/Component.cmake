@@ -105,11 +105,13 @@ function(add_unit_test name)
     ENVIRONMENT "OMP_NUM_THREADS=1;HEARTH_SOURCE_DIR=${CMAKE_SOURCE_DIR};HEARTH_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
 endfunction()
 
-# hearth_time_limit(seconds test...): the time limit of tests that add_test made; under a sanitizer they get more, as unit tests do. Where
-#   several run at a time, those with the largest limit start first, or the longest would begin when all others are done.
+# hearth_time_limit(seconds test...): the time limit of tests that add_test made; under a sanitizer they get more, as unit tests do, and
+#   find the factor in $HEARTH_SLOWDOWN for limits of their own (tests/integration/harness.py). Where several run at a time, those with
+#   the largest limit start first, or the longest would begin when all others are done.
 function(hearth_time_limit seconds)
   math(EXPR seconds "${seconds} * ${HEARTH_SLOWDOWN}")
-  set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${seconds} COST ${seconds})
+  set_tests_properties(${ARGN} PROPERTIES TIMEOUT ${seconds} COST ${seconds}
+    ENVIRONMENT_MODIFICATION "HEARTH_SLOWDOWN=set:${HEARTH_SLOWDOWN}")
 endfunction()
 
 # Whether a target links a library of gRPC's, itself or through others.

@@ -48,7 +48,7 @@ class Confinement(harness.ClusterTest):
         run = subprocess.run(
             [harness.program("hearth-worker"), "--coordinator", self.cluster.address, "--name", "refused", "--data-dir",
              os.path.join(self.cluster.dir, "refused"), "--http", "127.0.0.1:0", *flags],
-            capture_output=True, text=True, timeout=60, env=self.cluster.env)
+            capture_output=True, text=True, timeout=harness.patience(60), env=self.cluster.env)
         self.assertIn(run.returncode, (1, 2), run.stderr)
         return run.stderr
 

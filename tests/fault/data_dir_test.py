@@ -62,14 +62,14 @@ class DataDirTest(unittest.TestCase):
 
     def refused(self, *extra):
         """Starts one that must refuse, and returns what it says."""
-        run = subprocess.run(self.arguments(*extra), capture_output=True, text=True, timeout=60)
+        run = subprocess.run(self.arguments(*extra), capture_output=True, text=True, timeout=harness.patience(60))
         self.assertEqual(run.returncode, REFUSED, run.stdout + run.stderr)
         return run.stderr
 
     def check(self, *extra):
         """What it prints is text, whatever it found."""
         return subprocess.run([harness.program("hearth-coordinator"), "--check", *extra, "--data-dir", self.data], capture_output=True,
-                              encoding="ascii", timeout=60)
+                              encoding="ascii", timeout=harness.patience(60))
 
     def submit(self, endpoints, job_id):
         from hearth.v1 import job_pb2

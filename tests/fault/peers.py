@@ -99,8 +99,8 @@ class RoguePeer:
 
     def wait_end(self, timeout=15):
         """(code, details) of the stream's end."""
-        if not self.ended.wait(timeout):
-            raise AssertionError(f"the stream did not end within {timeout} s; received {len(self.received)} messages")
+        if not self.ended.wait(harness.patience(timeout)):
+            raise AssertionError(f"the stream did not end within {harness.patience(timeout)} s; received {len(self.received)} messages")
         return self.code, self.details
 
     def close(self):

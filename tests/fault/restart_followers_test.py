@@ -74,7 +74,7 @@ class RestartFollowers(harness.ClusterTest):
                 harness.wait_until(f"{follower.name} after restart {restart}", back, 60)
         self.cluster.jobctl("cancel", job)
         last = int(self.cluster.wait_state(job, "CANCELLED")["step"])
-        codes = {follower.name: follower.process.wait(60) for follower in followers}
+        codes = {follower.name: follower.process.wait(harness.patience(60)) for follower in followers}
         self.assertEqual(codes, {"watch": 0, "wait": 103, "logs": 0, "metrics": 0}, [f.err() for f in followers])
 
         rows = list(csv.DictReader(metrics.out().splitlines()))

@@ -54,7 +54,7 @@ class RestoreDrill(harness.ClusterTest):
                 cluster.start_coordinator("--restore")
                 continue
             run = subprocess.run([harness.program(arguments[0]) if arguments[0].startswith("hearth-") else arguments[0], *arguments[1:]],
-                                 capture_output=True, text=True, timeout=60)
+                                 capture_output=True, text=True, timeout=harness.patience(60))
             self.assertEqual(run.returncode, 0, f"{line}\n{run.stdout}{run.stderr}")
         self.assertTrue(os.path.exists(data + "-old/store.db"))
 
@@ -88,7 +88,7 @@ class RestoreDrill(harness.ClusterTest):
         cluster.coordinator.kill(signal.SIGTERM)
         data = os.path.join(cluster.dir, "coordinator")
         run = subprocess.run([harness.program("hearth-coordinator"), "--data-dir", data, "--backup-dir", data + "/copies"],
-                             capture_output=True, text=True, timeout=60)
+                             capture_output=True, text=True, timeout=harness.patience(60))
         self.assertEqual(run.returncode, 2)
         self.assertIn("must lie beside --data-dir", run.stderr)
 

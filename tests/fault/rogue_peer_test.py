@@ -30,6 +30,7 @@ class Rank(peers.RoguePeer):
         self.name = name
         self.send(hello=peers.hello(name, **over))
         harness.wait_until("a welcome", lambda: self.of_kind("welcome"))
+        self.keep_alive()  # a worker that is silent is lost, and on a slow machine a test takes longer than that
 
     def take(self):
         def answer():
@@ -38,7 +39,6 @@ class Rank(peers.RoguePeer):
                 for path in asked.paths:
                     result.paths.add(path=path, kind="dataset", tokens=1 << 20, vocab=64)
                 self.send(inspect_result=result)
-            self.send(heartbeat=agent_pb2.Heartbeat())
             return self.of_kind("start")
 
         self.task = harness.wait_until("a task", answer)[0].task

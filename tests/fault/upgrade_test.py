@@ -139,7 +139,7 @@ class DowngradeTest(harness.ClusterTest):
         before = harness.sha256(store)
         for extra in ([], ["--check"], ["--check", "--repair"], ["--restore"], ["--backup", os.path.join(c.dir, "copy")]):
             run = subprocess.run([harness.program("hearth-coordinator"), "--data-dir", os.path.dirname(store), "--listen", "127.0.0.1:0",
-                                  "--http", "127.0.0.1:0", *extra], capture_output=True, text=True, timeout=60)
+                                  "--http", "127.0.0.1:0", *extra], capture_output=True, text=True, timeout=harness.patience(60))
             self.assertEqual(run.returncode, REFUSED, f"{extra}: {run.stdout}{run.stderr}")
             self.assertIn("schema version 1000 is newer than this program's", run.stderr)
             self.assertEqual(harness.sha256(store), before, extra)

@@ -33,6 +33,9 @@ class Folder {
 std::string ScratchFile(const std::string& name, std::string_view bytes) {
   static Folder folder;
   std::string path = folder.path() + "/" + name;
+  std::error_code failure;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failure);
+  HEARTH_CHECK(!failure, path.c_str());
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   out.close();

@@ -11,6 +11,7 @@ constexpr Target kTargets[] = {
     {"checkpoint_json", CheckpointJson},
     {"dataset", Dataset},
     {"evaluation_items", EvaluationItems},
+    {"gguf_tokenizer", GgufTokenizer},
     {"http", Http},
     {"job_file", JobFile},
     {"model_config", ModelConfig},
@@ -20,6 +21,7 @@ constexpr Target kTargets[] = {
     {"stored_frames", StoredFrames},
     {"tokenizer", Tokenizer},
     {"trainer_pipe", TrainerPipe},
+    {"weight_index", WeightIndex},
 };
 
 }  // namespace

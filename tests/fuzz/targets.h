@@ -22,6 +22,7 @@ bool ChatTemplate(std::string_view bytes);
 bool CheckpointJson(std::string_view bytes);
 bool Dataset(std::string_view bytes);
 bool EvaluationItems(std::string_view bytes);
+bool GgufTokenizer(std::string_view bytes);
 bool Http(std::string_view bytes);
 bool JobFile(std::string_view bytes);
 bool ModelConfig(std::string_view bytes);
@@ -31,5 +32,6 @@ bool SentencePiece(std::string_view bytes);
 bool StoredFrames(std::string_view bytes);
 bool Tokenizer(std::string_view bytes);
 bool TrainerPipe(std::string_view bytes);
+bool WeightIndex(std::string_view bytes);
 
 }  // namespace hearth::fuzz

@@ -110,7 +110,7 @@ class BadInput(harness.ClusterTest):
 
     def test_unreachable_coordinator(self):
         run = subprocess.run([harness.program("jobctl"), "--coordinator", "127.0.0.1:1", "list"], capture_output=True,
-                             text=True, timeout=30)
+                             text=True, timeout=harness.patience(30))
         self.assertEqual(run.returncode, 1)
         self.assertIn("127.0.0.1:1", run.stderr)
 
@@ -123,20 +123,20 @@ class BadInput(harness.ClusterTest):
 
     def test_unwritable_data_dir(self):
         run = subprocess.run([harness.program("hearth-coordinator"), "--data-dir", "/proc/hearth", "--listen", "127.0.0.1:0",
-                              "--http", "127.0.0.1:0"], capture_output=True, text=True, timeout=30)
+                              "--http", "127.0.0.1:0"], capture_output=True, text=True, timeout=harness.patience(30))
         self.assertNotEqual(run.returncode, 0)
         self.assertIn("/proc/hearth", run.stderr + run.stdout)
 
     def test_second_coordinator_on_the_same_data_dir(self):
         run = subprocess.run([harness.program("hearth-coordinator"), "--data-dir", os.path.join(self.cluster.dir, "coordinator"),
-                              "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], capture_output=True, text=True, timeout=30)
+                              "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], capture_output=True, text=True, timeout=harness.patience(30))
         self.assertNotEqual(run.returncode, 0)
         self.assertIn(str(self.cluster.coordinator.pid), run.stderr + run.stdout)
         self.assertEqual(self.cluster.json("list").get("jobs", []), [])
 
     def test_non_loopback_without_tls(self):
         run = subprocess.run([harness.program("hearth-coordinator"), "--data-dir", os.path.join(self.cluster.dir, "other"),
-                              "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0"], capture_output=True, text=True, timeout=30)
+                              "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0"], capture_output=True, text=True, timeout=harness.patience(30))
         self.assertNotEqual(run.returncode, 0)
         self.assertIn("--insecure", run.stderr + run.stdout)
 

@@ -22,7 +22,7 @@ class CommandLineTest(harness.ClusterTest):
     def complete(self, *words):
         env = dict(self.cluster.env, HEARTH_COORDINATOR=self.cluster.address, PATH=harness.BIN + ":" + os.environ["PATH"])
         out = subprocess.run(["bash", "-c", COMPLETE, "bash", "jobctl", *words], env=env, capture_output=True, text=True,
-                             timeout=30, cwd=self.cluster.dir)
+                             timeout=harness.patience(30), cwd=self.cluster.dir)
         self.assertEqual(out.stderr, "")
         return out.stdout.split()
 
@@ -52,7 +52,7 @@ class CommandLineTest(harness.ClusterTest):
         self.cluster.jobctl("wait", job)
         self.assertIn("SUCCEEDED, step 2 of 2", self.cluster.jobctl("doctor", job).stdout)
         nobody = subprocess.run([harness.BIN + "/jobctl", "--coordinator", "127.0.0.1:1", "doctor", "--no-probe"],
-                                capture_output=True, text=True, timeout=60, env=self.cluster.env)
+                                capture_output=True, text=True, timeout=harness.patience(60), env=self.cluster.env)
         self.assertEqual(nobody.returncode, 1)
         self.assertRegex(nobody.stdout, r"failed +coordinator")
 
@@ -266,7 +266,7 @@ class CommandLineTest(harness.ClusterTest):
                          {"end", "loss", "memory", "temperature", "numbers", "checkpoint"})
         again = self.cluster.submit(report["spec"])  # the report holds all that a submit needs
         env = dict(self.cluster.env, HEARTH_COORDINATOR=self.cluster.address, PATH=harness.BIN + ":" + os.environ["PATH"])
-        rerun = subprocess.run(["bash", "-c", report["command"]], env=env, capture_output=True, text=True, timeout=60)
+        rerun = subprocess.run(["bash", "-c", report["command"]], env=env, capture_output=True, text=True, timeout=harness.patience(60))
         self.assertRegex(rerun.stdout, r"^job/\S+ submitted\n$", rerun.stderr)
         third = rerun.stdout.split()[0]
         self.cluster.jobctl("wait", again)

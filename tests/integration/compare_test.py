@@ -39,7 +39,7 @@ class Compare(unittest.TestCase):
     def compare(self, recipes, *extra, faults=""):
         """(exit status, JSON, stderr)"""
         env = {**os.environ, "HEARTH_FAULTS": faults}
-        run = subprocess.run(self.argv(recipes, *extra), cwd=self.dir, env=env, capture_output=True, text=True, timeout=240)
+        run = subprocess.run(self.argv(recipes, *extra), cwd=self.dir, env=env, capture_output=True, text=True, timeout=harness.patience(240))
         return run.returncode, json.loads(run.stdout) if run.stdout else None, run.stderr
 
     def read(self, *path):
@@ -120,7 +120,7 @@ class Compare(unittest.TestCase):
         metrics = os.path.join(self.dir, "out", "bf16", "metrics.jsonl")
         harness.wait_until("a step", lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0)
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(30), 20)
+        self.assertEqual(process.wait(harness.patience(30)), 20)
         self.assertEqual([r["state"] for r in json.loads(self.read("compare.json"))["runs"]], ["stopped", "not run"])
         status, found, errors = self.compare(["bf16", "nvfp4"])
         self.assertEqual(status, 0, errors)

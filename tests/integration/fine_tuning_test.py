@@ -17,7 +17,7 @@ SEQUENCE = 64
 
 class FineTuning(temp_folder.FolderTest):
     def program(self, name, *args):
-        run = subprocess.run([harness.program(name), *map(str, args)], capture_output=True, text=True, timeout=300)
+        run = subprocess.run([harness.program(name), *map(str, args)], capture_output=True, text=True, timeout=harness.patience(300))
         self.assertEqual(run.returncode, 0, run.stderr)
         return run.stdout
 
@@ -71,14 +71,14 @@ class FineTuning(temp_folder.FolderTest):
         talk = subprocess.run([harness.program("hearth-trainer"), "chat", tuned, "--temperature", "0", "--tokens", "40", "--context", "400",
                                "--threads", "2"],
                               input="The sum of 3 and 3?\n/reset\nThe sum of 3 and 3?\nThe sum of 4 and 4?\n/quit\nunread\n",
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=harness.patience(120))
         self.assertEqual(talk.returncode, 0, talk.stderr)
         answers = talk.stdout.splitlines()
         self.assertEqual(len(answers), 3, talk.stdout)
         self.assertEqual(answers[0], answers[1])
         self.assertTrue(answers[0].startswith("The sum is "), talk.stdout)
         self.assertNotIn("<|im_end|>", talk.stdout)
-        bad = subprocess.run([harness.program("hearth-trainer"), "chat", base], input="Hi\n", capture_output=True, text=True, timeout=120)
+        bad = subprocess.run([harness.program("hearth-trainer"), "chat", base], input="Hi\n", capture_output=True, text=True, timeout=harness.patience(120))
         self.assertEqual(bad.returncode, 1)
         self.assertIn("has no chat template", bad.stderr)
         # A resume of the same job goes on with the same bits: rank_test. The folder of one starts another.

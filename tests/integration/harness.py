@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ import urllib.request
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("HEARTH_BIN_DIR", os.path.join(SOURCE, "build", "dev", "bin"))
+# How much slower the programs are than without sanitizers: the time limits of tests are multiplied by it. ctest sets it.
+SLOWDOWN = float(os.environ.get("HEARTH_SLOWDOWN", "1"))
 TERMINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
 
@@ -27,9 +30,16 @@ def program(name):
     return os.path.join(BIN, name)
 
 
+def patience(seconds):
+    """A time limit of so many seconds, for programs as they are built here. For waits that end with what they wait for; what a program
+    promises is not multiplied."""
+    return seconds * SLOWDOWN
+
+
 def wait_until(what, condition, timeout=120.0):
     """Polls `condition` until it returns something true, which is returned; fails naming `what`. The time is what a busy machine may
     need, not what is promised."""
+    timeout = patience(timeout)
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -49,6 +59,20 @@ def metadata(address, worker=False):
     """What a caller sends to prove who it is."""
     with open(token_file(address, worker)) as f:
         return [("authorization", "Bearer " + f.readline().strip())]
+
+
+class HeldPort:
+    """A port that the kernel chose and gives to nobody who asks for any: it is bound, and as nobody listens on it here, the program that it
+    is meant for can. Without this, a program that is restarted may find its port taken by some other connection of the machine."""
+
+    def __init__(self, host="127.0.0.1"):
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind((host, 0))
+        self.port = self.socket.getsockname()[1]
+
+    def release(self):
+        self.socket.close()
 
 
 class Daemon:
@@ -71,7 +95,7 @@ class Daemon:
         if self.alive():
             self.process.send_signal(sig)
         if wait:
-            self.process.wait(30)
+            self.process.wait(patience(30))
             self.log.close()
 
     def output(self):
@@ -131,6 +155,7 @@ class Cluster:
         self.prefix = []  # what programs are started through, e.g. in a network namespace; must exec them
         # By daemon, "coordinator" or a worker's name: a prefix of its own, the folder of its programs, and further environment.
         self.prefixes, self.bins, self.envs = {}, {}, {}
+        self.held_ports = []
         os.environ["HEARTH_HOME"] = self.dir  # for programs and peers that a test starts by itself: the tokens are there
         self.env = dict(os.environ, OMP_NUM_THREADS="1", NO_COLOR="1")
 
@@ -146,6 +171,8 @@ class Cluster:
     def start_coordinator(self, *extra):
         endpoints = os.path.join(self.dir, "coordinator", "endpoints.json")
         listen, http = self.address or "127.0.0.1:0", self.http or "127.0.0.1:0"  # a restart keeps its ports
+        if not self.prefixes.get("coordinator", self.prefix):  # else it is on another host
+            listen, http = (self.hold_port(address) for address in (listen, http))
         # Else the last run's file would be taken for this one's.
         if os.path.exists(endpoints):
             os.unlink(endpoints)
@@ -165,6 +192,14 @@ class Cluster:
         found = wait_until("the coordinator's endpoints.json", ready)
         self.address, self.http = found["listen"], found["http"]
         return self.coordinator
+
+    def hold_port(self, address):
+        """Port 0: one that this cluster keeps while its coordinator is down."""
+        host, port = address.rsplit(":", 1)
+        if port != "0":
+            return address
+        self.held_ports.append(HeldPort(host))
+        return f"{host}:{self.held_ports[-1].port}"
 
     def start_worker(self, name, *extra):
         self.workers[name] = Daemon(
@@ -192,6 +227,8 @@ class Cluster:
 
     def close(self):
         self.stop()
+        for port in self.held_ports:
+            port.release()
         remove_or_keep(self.dir, self.failures_before)
 
     def stop(self):
@@ -212,7 +249,7 @@ class Cluster:
     # -- jobctl -------------------------------------------------------------------------------------------------
     def jobctl(self, *args, check=True, timeout=120, stdin=None):
         run = subprocess.run([*self.prefix, program("jobctl"), "--coordinator", self.address, *self.client_args, *map(str, args)],
-                             capture_output=True, text=True, timeout=timeout, env=self.env, input=stdin)
+                             capture_output=True, text=True, timeout=patience(timeout), env=self.env, input=stdin)
         if check and run.returncode != 0:
             raise AssertionError(f"jobctl {' '.join(map(str, args))} exited {run.returncode}\n{run.stdout}{run.stderr}\n{self.logs()}")
         return run
@@ -276,7 +313,7 @@ class Cluster:
         return max(self.checkpoints(job_id), key=lambda c: int(c["step"]))
 
     def get(self, path, address=None, timeout=10):
-        with urllib.request.urlopen(f"http://{address or self.http}{path}", timeout=timeout) as response:
+        with urllib.request.urlopen(f"http://{address or self.http}{path}", timeout=patience(timeout)) as response:
             return response.read().decode()
 
     def trainer_pids(self, worker):

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""The harness keeps the folder of a failed test and removes that of a passed one."""
+"""The harness keeps the folder of a failed test and removes that of a passed one; it holds ports, and stretches time limits."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,33 @@ class HarnessTest(unittest.TestCase):
                 found[f.read().rsplit(".", 1)[1]] = name
         self.assertEqual(sorted(found), ["test_2_fails", "test_3_ends_with_an_error", "test_4_fails_in_a_part"])
         self.assertEqual(os.listdir(self.temporary), [], "those that passed leave nothing")
+
+    def test_held_port_is_free_for_its_program_alone_and_after_its_end_as_well(self):
+        held = harness.HeldPort()
+        self.addCleanup(held.release)
+        for _ in range(2):
+            with socket.socket() as program:
+                program.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC and our HTTP server do
+                program.bind(("127.0.0.1", held.port))
+                program.listen()
+                socket.create_connection(("127.0.0.1", held.port)).close()
+            with socket.socket() as other, self.assertRaises(OSError):
+                other.bind(("127.0.0.1", held.port))
+        with self.assertRaises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", held.port))
+
+    def test_time_limits_are_multiplied(self):
+        for slowdown, seconds in ((None, 3), ("5", 15)):
+            env = {k: v for k, v in os.environ.items() if k != "HEARTH_SLOWDOWN"}
+            if slowdown:
+                env["HEARTH_SLOWDOWN"] = slowdown
+            run = subprocess.run([sys.executable, "-B", "-c", "import harness; print(harness.patience(3))"], capture_output=True, text=True,
+                                 env=env, check=True, cwd=os.path.dirname(os.path.abspath(harness.__file__)))
+            self.assertEqual(float(run.stdout), seconds)
+
+    def test_wait_for_something_that_never_comes_says_how_long_it_took(self):
+        with self.assertRaisesRegex(AssertionError, "waiting for the end of time"):
+            harness.wait_until("the end of time", lambda: False, 0.01)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Logs(harness.ClusterTest):
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.cluster.env)
         self.assertIn(job, follow.stdout.readline())
         follow.send_signal(signal.SIGINT)
-        _, said = follow.communicate(timeout=30)
+        _, said = follow.communicate(timeout=harness.patience(30))
         self.assertEqual((follow.returncode, said.strip()),
                          (0, f"Detached; the job continues. Follow it again with: jobctl logs -f {job}"))
         self.cluster.jobctl("cancel", job, "--now")
@@ -58,7 +58,7 @@ class Logs(harness.ClusterTest):
     def test_follow_ends_with_the_job(self):
         job = self.cluster.submit(harness.tiny_job(self.data, 500, workers=1))
         follow = subprocess.run([harness.program("jobctl"), "--coordinator", self.cluster.address, "logs", job, "-f", "--grep", "checkpoint"],
-                                capture_output=True, text=True, timeout=90, env=self.cluster.env)
+                                capture_output=True, text=True, timeout=harness.patience(90), env=self.cluster.env)
         self.assertEqual(follow.returncode, 0, follow.stderr)
         self.assertEqual(follow.stdout.splitlines(), self.lines(job, "--grep", "checkpoint"))
         self.assertIn("checkpoint of step 500", follow.stdout)

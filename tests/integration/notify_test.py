@@ -196,7 +196,7 @@ class Notify(harness.ClusterTest):
             f.write("comands: {}\n")
         daemon = harness.Daemon([harness.program("hearth-coordinator"), "--data-dir", self.cluster.dir + "/other", "--notify", path],
                                 self.cluster.dir + "/other.log")
-        self.assertEqual(daemon.process.wait(60), 2)
+        self.assertEqual(daemon.process.wait(harness.patience(60)), 2)
         self.assertIn("notify.yaml:1: comands: unknown key; did you mean commands?", daemon.output())
 
 

@@ -37,7 +37,7 @@ class RolesTest(harness.ClusterTest):
     def run_as(self, who, *args, stdin=None):
         """jobctl from elsewhere, with the arguments `who`."""
         return subprocess.run([harness.program("jobctl"), "--coordinator", self.cluster.address, *who, *map(str, args)],
-                              capture_output=True, text=True, timeout=60, env=self.env_away, input=stdin)
+                              capture_output=True, text=True, timeout=harness.patience(60), env=self.env_away, input=stdin)
 
     def works(self, who, *args, stdin=None):
         run = self.run_as(who, *args, stdin=stdin)
@@ -171,7 +171,7 @@ class RolesTest(harness.ClusterTest):
             self.assertTrue(follower.stdout.readline())
         self.assertIn("revoked", self.cluster.jobctl("token", "revoke", "alice").stdout)
         for follower in followers:
-            _, said = follower.communicate(timeout=30)
+            _, said = follower.communicate(timeout=harness.patience(30))
             self.assertEqual(follower.returncode, AUTH, said)
         self.assert_refused(self.run_as(alice, "list"))
         self.assertEqual(self.cluster.job(job)["state"], "JOB_STATE_RUNNING", "the job goes on without its owner's token")
@@ -253,7 +253,7 @@ class RolesTest(harness.ClusterTest):
 
         def plain(*args):
             env = {k: v for k, v in self.env_away.items() if k != "HEARTH_COORDINATOR"}
-            return subprocess.run([harness.program("jobctl"), *args], capture_output=True, text=True, timeout=60, env=env)
+            return subprocess.run([harness.program("jobctl"), *args], capture_output=True, text=True, timeout=harness.patience(60), env=env)
 
         self.assertIn("alice (operator)", plain("whoami").stdout)
         self.assertEqual(plain("context", "add", "other", "--coordinator", "127.0.0.1:1").returncode, 0)

@@ -42,7 +42,7 @@ class SampleTest(harness.ClusterTest):
         self.assertIn(text["worker"], ("w0", "w1"))
         # The same model, options and seed write the same text without a coordinator.
         alone = subprocess.run([harness.program("hearth-trainer"), "sample", c.final_checkpoint(job)["path"], "--prompt", "12 plus 3 is",
-                                "--tokens", "40", "--seed", "11", "--top-k", "8", "-o", "json"], capture_output=True, text=True, timeout=120)
+                                "--tokens", "40", "--seed", "11", "--top-k", "8", "-o", "json"], capture_output=True, text=True, timeout=harness.patience(120))
         self.assertEqual(alone.returncode, 0, alone.stderr)
         same = json.loads(alone.stdout)
         self.assertEqual((text["text"], text["end"]), (same["text"], same["end"]))
@@ -107,7 +107,7 @@ class SampleTest(harness.ClusterTest):
         self.assertIn("1 run from worker w1", busy.stderr)
         # Two ranks need both workers.
         second = c.submit(self.spec(workers=2))
-        _, said = writing.communicate(timeout=60)
+        _, said = writing.communicate(timeout=harness.patience(60))
         self.assertEqual(writing.returncode, 1)
         self.assertIn(f"worker w1: a task of {second} was placed on this worker", said)
         c.wait_state(second, "SUCCEEDED")

@@ -29,7 +29,10 @@ class StartNodeTest(unittest.TestCase):
         self.addCleanup(self.node, "--stop", check=False)
 
     def node(self, *args, check=True, env=None):
-        run = subprocess.run([SCRIPT, "--bin", harness.BIN, *args], capture_output=True, text=True, timeout=150, env=env or self.env)
+        limit = {"--stop": 120, "--status": None}.get(args[0] if args else "", 60)  # the script's own
+        if limit and "--timeout" not in args:
+            args = (*args, "--timeout", str(int(harness.patience(limit))))
+        run = subprocess.run([SCRIPT, "--bin", harness.BIN, *args], capture_output=True, text=True, timeout=harness.patience(150), env=env or self.env)
         if check:
             self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         return run
@@ -55,7 +58,7 @@ class StartNodeTest(unittest.TestCase):
         return found
 
     def jobctl(self, *args, stdin=None):
-        return subprocess.run([harness.program("jobctl"), *args], capture_output=True, text=True, timeout=100, env=self.env, input=stdin)
+        return subprocess.run([harness.program("jobctl"), *args], capture_output=True, text=True, timeout=harness.patience(100), env=self.env, input=stdin)
 
     def test_eight_workers_run_a_job(self):
         out = self.start("--cpu", "8").stdout
@@ -113,7 +116,7 @@ class StartNodeTest(unittest.TestCase):
         os.chmod(f.name, 0o755)
         bench = os.path.join(harness.SOURCE, "tests", "bench", "gang_bench.py")
         run = subprocess.run(["/usr/bin/python3", "-B", bench, "--jobctl", harness.program("jobctl"), "--steps", "8", "--workers", "1,8",
-                              "--peer", peer, "--out", out, rows], capture_output=True, text=True, timeout=120,
+                              "--peer", peer, "--out", out, rows], capture_output=True, text=True, timeout=harness.patience(120),
                              env=dict(self.env, PATH=f"{programs}:{self.env['PATH']}"))
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         with open(os.path.join(out, "gang_bench.jsonl")) as f:
@@ -138,8 +141,11 @@ class StartNodeTest(unittest.TestCase):
 
     def test_restarted_coordinator_listens_where_it_did(self):
         self.env["HEARTH_COORDINATOR_FLAGS"] = "--insecure"
-        out = self.node("--cpu", "1", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0").stdout
-        port = re.search(r"HEARTH_COORDINATOR=127\.0\.0\.1:(\d+)", out).group(1)
+        held = harness.HeldPort("0.0.0.0")
+        self.addCleanup(held.release)
+        port = held.port
+        out = self.node("--cpu", "1", "--listen", f"0.0.0.0:{port}", "--http", "127.0.0.1:0").stdout
+        self.assertIn(f"HEARTH_COORDINATOR=127.0.0.1:{port}", out)
         self.assertIn(f"--coordinator {socket.gethostname()}:{port} --token-file tokens", out)
         self.assertNotIn("HEARTH_TOKEN_FILE", out)
         before = self.pids()

@@ -33,7 +33,7 @@ class SystemdTest(unittest.TestCase):
                 with open(os.path.join(folder, name.replace("@.", "@0.")), "w") as f:
                     f.write(text)
             run = subprocess.run(["systemd-analyze", "verify", "--man=no", *[os.path.join(folder, n) for n in os.listdir(folder)]],
-                                 capture_output=True, text=True, timeout=60, env=dict(os.environ, SYSTEMD_LOG_LEVEL="warning"))
+                                 capture_output=True, text=True, timeout=harness.patience(60), env=dict(os.environ, SYSTEMD_LOG_LEVEL="warning"))
         ours = [line for line in run.stderr.splitlines() if "hearth" in line]
         self.assertEqual(ours, [], run.stderr)
 
@@ -60,7 +60,7 @@ class SystemdTest(unittest.TestCase):
         self.assertIn("Environment=HEARTH_WORKER_DEVICE=cuda:%i", text)
         self.assertTrue(text.index("Environment=HEARTH_WORKER_DEVICE") < text.index("EnvironmentFile="), "the file must win")
         for flag in re.findall(r"--[a-z-]+", service["ExecStart"]):
-            run = subprocess.run([harness.program("hearth-worker"), "--help"], capture_output=True, text=True, timeout=30)
+            run = subprocess.run([harness.program("hearth-worker"), "--help"], capture_output=True, text=True, timeout=harness.patience(30))
             self.assertIn(flag, run.stdout)
 
 

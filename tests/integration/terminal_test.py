@@ -74,7 +74,7 @@ class Top(harness.ClusterTest):
                 self.assertLessEqual(max(map(len, lines)), 40)
             terminal.seen = ""
             os.write(terminal.master, key.encode())
-            self.assertEqual(terminal.process.wait(10), 0)
+            self.assertEqual(terminal.process.wait(harness.patience(10)), 0)
             terminal.read()
             if key == "q":
                 self.assertNotIn(echoed, terminal.seen.replace("q ends", ""))

@@ -43,7 +43,7 @@ class Tls(harness.unittest.TestCase):
 
     def list_with(self, *args):
         return subprocess.run([harness.program("jobctl"), "--coordinator", self.cluster.address, *args, "list"],
-                              capture_output=True, text=True, timeout=60).returncode
+                              capture_output=True, text=True, timeout=harness.patience(60)).returncode
 
     def test_server_certificate(self):
         self.cluster.start_coordinator(*self.pair("server"))

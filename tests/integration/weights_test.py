@@ -87,7 +87,7 @@ class WeightsTest(unittest.TestCase):
         out = self.out("lost")
         process = self.begin_download(out)
         c.workers["w0"].kill()  # the first of those that see the folder
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=harness.patience(120))
         self.assertEqual(process.returncode, 0, said)
         self.assertIn("worker w0: the worker that was asked about the checkpoint has gone", said)
         self.assertEqual(files_of(out), files_of(self.checkpoint["path"]))
