@@ -55,6 +55,7 @@ class MemoryTierTest : public testing::TestWithParam<TierCase> {
     job.mutable_batch()->set_global_batch_tokens(int64_t{4} * job.data().sequence_length() *
                                                  GetParam().micro_batches * workers);
     job.mutable_resources()->set_workers(workers);
+    job.mutable_resources()->set_min_workers(workers);
     job.mutable_train()->set_steps(kSteps);
     job.mutable_schedule()->set_decay_steps(kSteps - job.schedule().warmup_steps());
     job.mutable_checkpoint()->set_every_steps(kSteps / 2);
