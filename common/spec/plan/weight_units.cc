@@ -104,7 +104,8 @@ WeightUnits PlanWeightUnits(const TrainingPlanOptions& options) {
   // Layers that are unpacked share a slot. Behind it is the one in which they arrive.
   const bool stored = StoredCodec(table) != formats::WeightCodec::kNone;
   const int layer_slots = stored ? 1 : kLayerSlots;
-  plan.slots.resize(static_cast<size_t>(1 + layer_slots + (stored ? 1 : 0)));
+  const int slots = 1 + layer_slots + (stored ? 1 : 0);
+  plan.slots.resize(static_cast<size_t>(slots));
   for (size_t u = 0; u < plan.units.size(); ++u) {
     WeightUnit& unit = plan.units[u];
     const bool layer = u > 0 && u <= static_cast<size_t>(options.shape.layers);

@@ -3,6 +3,7 @@
 // the stream.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -77,7 +78,8 @@ class ProductOperands {
 
  private:
   // Operands in BF16 and in FP8: random values of one are none of the other.
-  std::unique_ptr<DeviceBuffer> left_[2], right_[2], result_, scale_;
+  std::array<std::unique_ptr<DeviceBuffer>, 2> left_, right_;
+  std::unique_ptr<DeviceBuffer> result_, scale_;
 };
 
 // Causal attention on buffers of its own, activations in `format`.
