@@ -68,7 +68,9 @@ def pause_and_resume(jobctl, path, name, sets, half, smaller):
             raise SystemExit(f"{name}: no step {half} in time\n{jobctl('describe', job)}")
         time.sleep(0.1)
     jobctl("pause", job)
-    while "PAUSED" not in jobctl("get", job, "-o", "json"):
+    while "PAUSED" not in (state := jobctl("get", job, "-o", "json")):
+        if "SUCCEEDED" in state:
+            raise SystemExit(f"{name}: ended before it could be paused; give the job more steps")
         if time.time() > deadline:
             raise SystemExit(f"{name}: not paused in time\n{jobctl('describe', job)}")
         time.sleep(0.1)

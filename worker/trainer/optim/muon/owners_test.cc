@@ -15,7 +15,7 @@ TEST(OrthogonalCostTest, IsTheSameEitherWayRound) {
   EXPECT_EQ(OrthogonalCost(2048, 768), OrthogonalCost(768, 2048));
 }
 
-TEST(OwnersByCostTest, CostliestGoFirst_EachToTheRankWithLeastToDo) {
+TEST(OwnersByCostTest, CostliestGoFirst_EachToTheRankWithLeastWork) {
   EXPECT_EQ(OwnersByCost({1, 8, 4, 4}, 2), (std::vector<int>{0, 0, 1, 1}));
   EXPECT_EQ(OwnersByCost({5, 5, 5}, 4), (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(OwnersByCost({7, 1, 9}, 1), (std::vector<int>{0, 0, 0}));
