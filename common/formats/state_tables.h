@@ -49,6 +49,7 @@ struct DynamicTables {
   using Code = StateCode<kCodec>;
   using Map = typename Code::Map;
   static constexpr float kWhole = 8388608.0F;  // 2^23: its last binary place is 1
+  static constexpr auto kOffset = static_cast<float>(Code::kOffset);
   static constexpr int kCodes = 1 << RowOf(kCodec).bits;
   // 0, the decades, 1; and 0 and 1 again, side by side.
   static constexpr int kOne = Map::kDecades + 1;
@@ -85,7 +86,7 @@ struct DynamicTables {
     const float code = AddWhole(at.first, place);
     if constexpr (Code::kSigned) {
       // Codes are symmetric to that of 0, and there is no -1.
-      const float mirrored = fmaxf(2 * (kWhole + Code::kOffset) - code, kWhole);
+      const float mirrored = fmaxf(2 * (kWhole + kOffset) - code, kWhole);
       return FloatBits(x < 0 ? mirrored : code);
     }
     return FloatBits(code);
@@ -119,10 +120,10 @@ struct DynamicTables {
     const int e = i - 1;
     if (e >= 0 && e < Map::kDecades) {
       const auto values = static_cast<float>(1 << (e + Code::kLead));
-      return {decades[e].scale, decades[e].shift, values - 1, kWhole + Code::kOffset + values};
+      return {decades[e].scale, decades[e].shift, values - 1, kWhole + kOffset + values};
     }
     const int number = i == kOne || i == kOne + 2 ? Map::kOne : (1 << Code::kLead) - 1;
-    return {0.0F, 0.0F, 0.0F, kWhole + static_cast<float>(Code::kOffset + number)};
+    return {0.0F, 0.0F, 0.0F, kWhole + kOffset + static_cast<float>(number)};
   }
 };
 template <>

@@ -87,7 +87,7 @@ TYPED_TEST(StateTablesTest, Encode_OfASweep_GivesTheCodesOfTheCodec) {
 
 // The linear map of 4 bits, against the C library's rounding to even.
 TEST(StateTables, LinearUnsigned4_RoundsToTheNearestSixteenth) {
-  const StateTables<StateCodec::kLinearUnsigned4> tables;
+  const StateTables<StateCodec::kLinearUnsigned4> tables = {};
   const auto check = [&tables](float x) {
     const auto sixteenths = static_cast<uint32_t>(std::nearbyint(double{x} * 16));
     ASSERT_EQ(tables.Encode(x), std::max(sixteenths, 1U) - 1) << x;

@@ -20,8 +20,8 @@ constexpr int64_t kStride = int64_t{kThreads} * kWidth;
 // Elements of a CUDA block: small enough that the last wave of blocks is a small part of a launch.
 constexpr int64_t kChunk = 8192;
 static_assert(kChunk % (kStride * kUnroll) == 0);
-// Blocks that a multiprocessor holds at once at least, which bounds the registers of a thread: loads
-// of enough warps have to be under way.
+// Blocks that a multiprocessor holds at once at least, which bounds the registers of a thread: the
+// loads of enough warps have to be under way.
 constexpr int kBlocksOfSm = 3;
 constexpr int kMaxTensors = 280;  // of one launch
 

@@ -261,8 +261,8 @@ __device__ __forceinline__ void StoreState(const StateView<M>& view,
   }
 }
 
-// As EncodeBf16Stochastic (common/formats/codecs.h), widened again; infinity and NaN, which the noise
-// would make other numbers, stay as they are until Store rounds them.
+// As EncodeBf16Stochastic (common/formats/codecs.h), widened again; infinity and NaN, which the
+// noise would make other numbers, stay as they are until Store rounds them.
 __device__ __forceinline__ float RoundStochastic(float x, uint32_t word) {
   const uint32_t bits = __float_as_uint(x);
   // Adding noise below the kept bits carries into them with the probability of the cut-off part.

@@ -69,7 +69,7 @@ __device__ __forceinline__ void MomentumRun(const MomentumSlot& slot,
                                             float mu,
                                             float scale,
                                             int64_t run) {
-  const TablesOf<M> tables;  // a linear map needs none
+  const TablesOf<M> tables = {};  // a linear map has none
   const StateView<M> momenta = {slot.momentum, slot.scales, tables};
   G* grads = static_cast<G*>(slot.grad);
   const int64_t first = run + threadIdx.x % kWarp * kWidth;
