@@ -19,6 +19,7 @@
 // Codes of 4 bits: two a byte, the even element in the low half.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "common/formats/codecs.h"
@@ -164,6 +165,9 @@ struct StateCode;
 template <int kDecades>
 struct DynamicSignedCode {
   using Map = DynamicMap<kDecades, 0>;
+  static constexpr bool kSigned = true;
+  static constexpr int kLead = 0;
+  static constexpr int kOffset = (1 << kDecades) - 1;  // code less number of a positive magnitude
   static constexpr uint32_t kZero = (1U << kDecades) - 1;  // place of 0 in the sorted map
   static constexpr StateDecades Decades() { return Map::Decades(); }
   HEARTH_HD static float Decode(uint32_t code, const StateDecade* decades) {
@@ -186,6 +190,9 @@ struct StateCode<StateCodec::kDynamicSigned4> : DynamicSignedCode<3> {};
 template <>
 struct StateCode<StateCodec::kDynamicUnsigned8> {
   using Map = DynamicMap<7, 1>;
+  static constexpr bool kSigned = false;
+  static constexpr int kLead = 1;
+  static constexpr int kOffset = -1;
   static constexpr StateDecades Decades() { return Map::Decades(); }
   HEARTH_HD static float Decode(uint32_t code, const StateDecade* decades) {
     return DecodeMagnitude<Map, 1>(code + 1, decades);
@@ -216,9 +223,9 @@ struct StateCode<StateCodec::kLinearUnsigned4> {
   }
   HEARTH_HD static uint32_t Encode(float x, const StateDecade* /*decades*/) {
     constexpr float kMagic = 8388608.0F;  // 2^23
-    const uint32_t sixteenths = FloatBits(AddRn(MulRn(x, 16.0F), kMagic)) & 0x1FU;
-    // There is no code for 0: the least value stands for what rounds to it.
-    return sixteenths == 0 ? 0 : sixteenths - 1 < 15 ? sixteenths - 1 : 15;
+    // There is no code for 0: the least value stands for what rounds to it, and for NaN.
+    const float sixteenths = fmaxf(AddRn(MulRn(x, 16.0F), kMagic), kMagic + 1);
+    return FloatBits(sixteenths) - FloatBits(kMagic + 1);
   }
 };
 

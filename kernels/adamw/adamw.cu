@@ -20,6 +20,9 @@ constexpr int64_t kStride = int64_t{kThreads} * kWidth;
 // Elements of a CUDA block: small enough that the last wave of blocks is a small part of a launch.
 constexpr int64_t kChunk = 8192;
 static_assert(kChunk % (kStride * kUnroll) == 0);
+// Blocks that a multiprocessor holds at once at least, which bounds the registers of a thread: the
+// loads of enough warps have to be under way.
+constexpr int kBlocksOfSm = 3;
 constexpr int kMaxTensors = 280;  // of one launch
 
 struct Slot {
@@ -108,12 +111,13 @@ template <bool kWhole, typename P, typename M, typename V, typename G>
 __device__ __forceinline__ float UpdateChunk(const Table& table,
                                              const Slot& slot,
                                              const Scalars& k,
-                                             const formats::StateDecades* decades,
+                                             const TablesOf<M>& m_tables,
+                                             const TablesOf<V>& v_tables,
                                              int64_t begin,
                                              int64_t end) {
   P* masters = static_cast<P*>(slot.master);
-  const StateView ms = {slot.m, slot.m_scales, decades[0].rows};
-  const StateView vs = {slot.v, slot.v_scales, decades[1].rows};
+  const StateView<M> ms = {slot.m, slot.m_scales, m_tables};
+  const StateView<V> vs = {slot.v, slot.v_scales, v_tables};
   const G* grads = static_cast<const G*>(slot.grad);
   float largest = 0.0F;
   const int64_t lane = threadIdx.x % kWarp * kWidth;
@@ -173,10 +177,12 @@ __device__ __forceinline__ float UpdateChunk(const Table& table,
 
 // A CUDA block a chunk.
 template <typename P, typename M, typename V, typename G>
-__global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ Table table) {
+__global__ void __launch_bounds__(kThreads, kBlocksOfSm)
+    AdamWKernel(const __grid_constant__ Table table) {
   __shared__ Scalars scalars;
   __shared__ float scratch[32];
-  __shared__ formats::StateDecades decades[2];
+  __shared__ TablesOf<M> m_tables;
+  __shared__ TablesOf<V> v_tables;
   // The guard decides on the GPU, within the step: a refused step leaves state and weights as they
   // are without a round trip to the host.
   if (table.skip != nullptr && *table.skip != 0) {
@@ -200,27 +206,18 @@ __global__ void __launch_bounds__(kThreads) AdamWKernel(const __grid_constant__ 
   if (threadIdx.x == 0) {
     scalars = ScalarsOf(table, slot);
   }
-  if constexpr (IsBlocks<M>::value) {
-    // One warp writes a row of both maps, beside warp 0, which makes the scalars.
-    constexpr formats::StateDecades kFirst = DecadesOf<M>();
-    constexpr formats::StateDecades kSecond = DecadesOf<V>();
-#pragma unroll
-    for (int e = 0; e < formats::kMaxDecades; ++e) {
-      if (threadIdx.x == kWarp * (e + 1)) {
-        decades[0].rows[e] = kFirst.rows[e];
-        decades[1].rows[e] = kSecond.rows[e];
-      }
-    }
-  }
+  SetTables<M>(m_tables);
+  SetTables<V>(v_tables);
   __syncthreads();
   const Scalars k = scalars;
   const int64_t begin = (chunk - table.first_chunk[low]) * kChunk;
   const int64_t end = slot.count - begin < kChunk ? slot.count : begin + kChunk;
   // Only a whole chunk of aligned views can be read in vectors; the tail of a tensor goes one by
   // one.
-  float largest = slot.aligned && end - begin == kChunk
-                      ? UpdateChunk<true, P, M, V, G>(table, slot, k, decades, begin, end)
-                      : UpdateChunk<false, P, M, V, G>(table, slot, k, decades, begin, end);
+  float largest =
+      slot.aligned && end - begin == kChunk
+          ? UpdateChunk<true, P, M, V, G>(table, slot, k, m_tables, v_tables, begin, end)
+          : UpdateChunk<false, P, M, V, G>(table, slot, k, m_tables, v_tables, begin, end);
   if (slot.amax != nullptr) {
     largest = BlockMax(largest, scratch);
     if (threadIdx.x == 0) {

@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <utility>
@@ -24,10 +25,35 @@ struct Shape {
   bool cuda_only = false;
   int bits = 0;        // 8 or 4: the first tensor's moments are in blocks
   bool decay = false;  // those start from values, and gradients are 0; else the other way round
+  bool own_working = false;  // the first tensor's masters are its working weights
 };
+
+// Only timed: a tensor of `count` elements beside a small one.
+constexpr Shape Timed(const char* name, int64_t count, DType moments, int bits) {
+  return {.name = name,
+          .first = count,
+          .second = 768,
+          .step = 100,
+          .moments = moments,
+          .inputs = true,
+          .perf = true,
+          .cuda_only = true,
+          .bits = bits};
+}
+// As optimizer.master: none has them.
+constexpr Shape WithoutMasters(const char* name, int64_t count, DType moments, int bits) {
+  Shape shape = Timed(name, count, moments, bits);
+  shape.master = DType::kBF16;
+  shape.stochastic = true;
+  shape.own_working = true;
+  return shape;
+}
 
 constexpr DType kF32 = DType::kF32;
 constexpr DType kBF16 = DType::kBF16;
+// The parameters of hearth-112m and hearth-1.5b.
+constexpr int64_t k112M = 112'100'352;
+constexpr int64_t k1543M = 1'543'714'304;
 constexpr Shape kShapes[] = {
     {"step1_1_3", 1, 3, 1},
     {"step1000_20011_77", 20011, 77, 1000},
@@ -38,18 +64,26 @@ constexpr Shape kShapes[] = {
     {"stochastic_inputs_10240_3", 10240, 3, 20, kBF16, kF32, true, true},
     {"skipped_1001_5", 1001, 5, 3, kF32, kF32, false, false, true},
     {"perf_8m", int64_t{8} << 20, 1, 100, kF32, kF32, false, false, false, true},
-    {"perf_112m", 112'100'352, 768, 100, kF32, kF32, false, true, false, true, true},
-    {"perf_112m_bf16_moments", 112'100'352, 768, 100, kF32, kBF16, false, true, false, true, true},
-    {"perf_112m_bf16_stochastic", 112'100'352, 768, 100, kBF16, kBF16, true, true, false, true,
-     true},
     {"int8_9013_300", 9013, 300, 20, kF32, kF32, false, true, false, false, false, 8},
     {"int8_decay_8192_5", 8192, 5, 20, kF32, kF32, false, true, false, false, false, 8, true},
     {"int4_9013_300", 9013, 300, 20, kF32, kF32, false, true, false, false, false, 4},
     {"int4_decay_8192_5", 8192, 5, 20, kF32, kF32, false, true, false, false, false, 4, true},
-    {"perf_112m_int8", 112'100'352, 768, 100, kF32, kF32, false, true, false, true, true, 8},
-    {"perf_112m_int4", 112'100'352, 768, 100, kF32, kF32, false, true, false, true, true, 4},
-    {"perf_112m_int8_stochastic", 112'100'352, 768, 100, kBF16, kF32, true, true, false, true, true,
-     8},
+    Timed("perf_112m", k112M, kF32, 0),
+    Timed("perf_112m_bf16_moments", k112M, kBF16, 0),
+    Timed("perf_112m_int8", k112M, kF32, 8),
+    Timed("perf_112m_int4", k112M, kF32, 4),
+    WithoutMasters("perf_112m_none", k112M, kF32, 0),
+    WithoutMasters("perf_112m_bf16_moments_none", k112M, kBF16, 0),
+    WithoutMasters("perf_112m_int8_none", k112M, kF32, 8),
+    WithoutMasters("perf_112m_int4_none", k112M, kF32, 4),
+    Timed("perf_1543m", k1543M, kF32, 0),
+    Timed("perf_1543m_bf16_moments", k1543M, kBF16, 0),
+    Timed("perf_1543m_int8", k1543M, kF32, 8),
+    Timed("perf_1543m_int4", k1543M, kF32, 4),
+    WithoutMasters("perf_1543m_none", k1543M, kF32, 0),
+    WithoutMasters("perf_1543m_bf16_moments_none", k1543M, kBF16, 0),
+    WithoutMasters("perf_1543m_int8_none", k1543M, kF32, 8),
+    WithoutMasters("perf_1543m_int4_none", k1543M, kF32, 4),
 };
 
 using formats::StateCodec;
@@ -81,7 +115,7 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
     tensors[0].v_blocks = {v_codec, b["v_scales"].as<float>()};
   }
   tensors[0].grad = b["g0"];
-  tensors[0].working = b["w0"];
+  tensors[0].working = s.own_working ? b["p0"] : b["w0"];
   tensors[0].amax = b["amax"].as<float>();
   tensors[0].weight_decay = 0.1;
   tensors[0].index = 17;
@@ -108,10 +142,12 @@ absl::Status Run(const Shape& s, const Exec& exec, const Buffers& b) {
   return AdamWStep(exec, args);
 }
 
-// A moment of the first tensor in blocks.
+// A moment of the first tensor in blocks: values of all decades, every third of m negative.
 void AddMoment(const Shape& s, StateCodec codec, const std::string& name, OpCase& c) {
-  const auto value = [&s](int64_t i) {
-    return s.decay ? static_cast<float>(1 + i * 37 % 101) / 64.0F : 0.0F;
+  const auto value = [&s, &name](int64_t i) {
+    const float sign = name == "m" && i % 3 == 0 ? -1.0F : 1.0F;
+    const float mantissa = 1.0F + static_cast<float>(i * 37 % 101) / 128.0F;
+    return s.decay ? sign * std::ldexp(mantissa, -static_cast<int>(i % 20)) : 0.0F;
   };
   AddStateBlocks(codec, s.first, s.perf ? nullptr : std::function<float(int64_t)>(value),
                  name + "0", name + "_scales", c);
@@ -141,11 +177,17 @@ OpCase MakeCase(const Shape& s) {
     c.buffers.erase(c.buffers.begin() + 1, c.buffers.begin() + 3);
     AddMoment(s, CodecsOf(s.bits).first, "m", c);
     AddMoment(s, CodecsOf(s.bits).second, "v", c);
-    c.buffers[1].fill = s.decay ? Fill{Fill::kConstant, 0.0, 0.0} : Fill{Fill::kIndex, -100, 100};
+    c.buffers[1].fill =
+        s.decay ? Fill{Fill::kConstant, 0.0, 0.0} : Fill{Fill::kIndex, -30000, 30000};
   }
   c.forward = [s](const Exec& exec, const Buffers& b) { return Run(s, exec, b); };
   c.slack = s.skip ? 0.0 : 8.0;
-  c.forward_traffic = {"p0", "p0", "m0", "m0", "v0", "v0", "g0", "w0"};
+  c.forward_traffic = {"p0", "p0", "m0", "m0", "v0", "v0", "g0"};
+  if (s.own_working) {
+    std::erase_if(c.buffers, [](const BufferSpec& spec) { return spec.name == "w0"; });
+  } else {
+    c.forward_traffic.push_back("w0");
+  }
   for (int i = 0; s.bits > 0 && i < 2; ++i) {
     c.forward_traffic.insert(c.forward_traffic.end(), {"m_scales", "v_scales"});
   }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/formats/state_blocks.h"
+#include "common/formats/state_tables.h"
 #include "kernels/core/rng.h"
 #include "kernels/core/weight_update.h"
 #include "kernels/cuda/util.cuh"
@@ -49,20 +49,37 @@ __device__ __forceinline__ void Load(const T* from, int64_t at, int64_t end, flo
   }
 }
 
+// `x` becomes its values rounded, which `pack` has, too.
+__device__ __forceinline__ void RoundTo(float (&x)[kWidth], Pack<float, kWidth>& pack) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    pack.at[i] = x[i];
+  }
+}
+// Two at a time: one alone would go through a unit of an eighth of the rate.
+__device__ __forceinline__ void RoundTo(float (&x)[kWidth], Pack<Bf16, kWidth>& pack) {
+#pragma unroll
+  for (int i = 0; i < kWidth; i += 2) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(x[i], x[i + 1]);
+    pack.at[i] = pair.x;
+    pack.at[i + 1] = pair.y;
+    x[i] = ToFloat(pair.x);
+    x[i + 1] = ToFloat(pair.y);
+  }
+}
+
 // Rounded to T; `x` becomes what was stored.
 template <bool kWhole, typename T>
 __device__ __forceinline__ void Store(T* to, int64_t at, int64_t end, float (&x)[kWidth]) {
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    x[i] = Rounded<T>(x[i]);
-  }
+  Pack<T, kWidth> pack;
+  RoundTo(x, pack);
   if constexpr (kWhole) {
-    StoreFloats(to + at, x);
+    StorePack<kWidth>(to + at, pack);
   } else {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       if (at + i < end) {
-        to[at + i] = FromFloat<T>(x[i]);
+        to[at + i] = pack.at[i];
       }
     }
   }
@@ -82,22 +99,42 @@ struct IsBlocks : std::false_type {};
 template <formats::StateCodec kCodec>
 struct IsBlocks<Blocks<kCodec>> : std::true_type {};
 
-// The rows of a state's map; of plain states none.
+// The tables of a state's map, which lie in shared memory: threads read different entries at a
+// time. Plain states have none.
+struct NoTables {
+  static constexpr int kEntries = 0;
+};
 template <typename T>
-constexpr formats::StateDecades DecadesOf() {
-  if constexpr (IsBlocks<T>::value) {
-    return T::Code::Decades();
-  } else {
-    return {};
+struct TablesOfState {
+  using type = NoTables;
+};
+template <formats::StateCodec kCodec>
+struct TablesOfState<Blocks<kCodec>> {
+  using type = formats::StateTables<kCodec>;
+};
+template <typename T>
+using TablesOf = typename TablesOfState<T>::type;
+
+template <typename B>
+__device__ constexpr formats::StateDecades kDecadesOf = B::Code::Decades();
+
+// By all threads of a block; a barrier has to follow.
+template <typename T>
+__device__ __forceinline__ void SetTables(TablesOf<T>& tables) {
+  if constexpr (TablesOf<T>::kEntries > 0) {
+    for (int i = static_cast<int>(threadIdx.x); i < TablesOf<T>::kEntries;
+         i += static_cast<int>(blockDim.x)) {
+      tables.Set(i, kDecadesOf<T>.rows);
+    }
   }
 }
 
-// A state of a tensor. `decades`, of dynamic maps alone, lie in shared memory: threads read
-// different rows at a time.
+// A state of a tensor.
+template <typename T>
 struct StateView {
   void* data;
-  float* scales;
-  const formats::StateDecade* decades;
+  float* scales;  // null of a plain state
+  const TablesOf<T>& tables;
 };
 
 // What a thread has of a tensor in a turn.
@@ -118,6 +155,19 @@ __device__ __forceinline__ uint32_t LoadCodes(const void* data, int64_t at, int6
   }
 }
 
+// The codes in one word, the first in its lowest bits. What lies above a code's bits is dropped.
+template <typename B>
+__device__ __forceinline__ uint32_t PackCodes(const uint32_t (&codes)[kWidth]) {
+  static_assert(kWidth == 4 && (B::kBits == 8 || B::kBits == 4));
+  if constexpr (B::kBits == 8) {
+    const uint32_t low = __byte_perm(codes[0], codes[1], 0x0040);
+    return __byte_perm(low, __byte_perm(codes[2], codes[3], 0x0040), 0x5410);
+  } else {
+    return (codes[0] & 15U) | (codes[1] & 15U) << 4 | (codes[2] & 15U) << 8 |
+           (codes[3] & 15U) << 12;
+  }
+}
+
 template <bool kWhole, typename B>
 __device__ __forceinline__ void StoreCodes(void* data, int64_t at, int64_t end, uint32_t codes) {
   uint8_t* bytes = static_cast<uint8_t*>(data) + at * B::kBits / 8;
@@ -135,7 +185,7 @@ __device__ __forceinline__ void StoreCodes(void* data, int64_t at, int64_t end, 
 
 // A thread's elements of the state, from `at` on in its first line.
 template <bool kWhole, typename M>
-__device__ __forceinline__ void LoadState(const StateView& view,
+__device__ __forceinline__ void LoadState(const StateView<M>& view,
                                           int64_t at,
                                           int64_t end,
                                           Lines& x) {
@@ -150,7 +200,7 @@ __device__ __forceinline__ void LoadState(const StateView& view,
         const uint32_t code = codes >> (i * M::kBits) & ((1U << M::kBits) - 1);
         // Behind the end a map without a zero would give a value that counts for the largest.
         const bool there = kWhole || line + i < end;
-        x[u][i] = there ? __fmul_rn(M::Code::Decode(code, view.decades), scale) : 0.0F;
+        x[u][i] = there ? __fmul_rn(view.tables.Decode(code), scale) : 0.0F;
       }
     } else {
       Load<kWhole>(static_cast<const M*>(view.data), line, end, x[u]);
@@ -160,7 +210,7 @@ __device__ __forceinline__ void LoadState(const StateView& view,
 
 // The lines [kFirst, kFirst + kCount), which are a block.
 template <bool kWhole, typename B, int kFirst, int kCount>
-__device__ __forceinline__ void StoreBlock(const StateView& view,
+__device__ __forceinline__ void StoreBlock(const StateView<B>& view,
                                            int64_t at,
                                            int64_t end,
                                            const Lines& x) {
@@ -172,20 +222,19 @@ __device__ __forceinline__ void StoreBlock(const StateView& view,
       largest = MaxNan(largest, kWhole || at + u * kLine + i < end ? fabsf(x[u][i]) : 0.0F);
     }
   }
-  largest = WarpMax(largest);
+  largest = WarpMaxMagnitude(largest);
   // Below it 1 / largest would be infinite, and 0 times that NaN.
   const bool zeros = largest < formats::kLeastStateScale;
   const float inverse = zeros ? 0.0F : __fdiv_rn(1.0F, largest);
 #pragma unroll
   for (int u = kFirst; u < kFirst + kCount; ++u) {
-    uint32_t codes = 0;
+    uint32_t codes[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const bool there = kWhole || at + u * kLine + i < end;
-      const uint32_t code = B::Code::Encode(__fmul_rn(x[u][i], inverse), view.decades);
-      codes |= there ? code << (i * B::kBits) : 0U;
+      codes[i] = there ? view.tables.Encode(__fmul_rn(x[u][i], inverse)) : 0U;
     }
-    StoreCodes<kWhole, B>(view.data, at + u * kLine, end, codes);
+    StoreCodes<kWhole, B>(view.data, at + u * kLine, end, PackCodes<B>(codes));
   }
   const int64_t first = at + kFirst * kLine;
   if (threadIdx.x % kWarp == 0 && first < end) {
@@ -194,7 +243,7 @@ __device__ __forceinline__ void StoreBlock(const StateView& view,
 }
 
 template <bool kWhole, typename M>
-__device__ __forceinline__ void StoreState(const StateView& view,
+__device__ __forceinline__ void StoreState(const StateView<M>& view,
                                            int64_t at,
                                            int64_t end,
                                            Lines& x) {
@@ -212,13 +261,13 @@ __device__ __forceinline__ void StoreState(const StateView& view,
   }
 }
 
-// As EncodeBf16Stochastic (common/formats/codecs.h), widened again.
+// As EncodeBf16Stochastic (common/formats/codecs.h), widened again; infinity and NaN, which the
+// noise would make other numbers, stay as they are until Store rounds them.
 __device__ __forceinline__ float RoundStochastic(float x, uint32_t word) {
   const uint32_t bits = __float_as_uint(x);
   // Adding noise below the kept bits carries into them with the probability of the cut-off part.
-  // Infinity and NaN would become other numbers, so they take the plain path.
   const bool finite = (bits & 0x7F800000) != 0x7F800000;
-  return finite ? __uint_as_float((bits + (word & 0xFFFF)) & 0xFFFF0000) : Rounded<Bf16>(x);
+  return finite ? __uint_as_float((bits + (word & 0xFFFF)) & 0xFFFF0000) : x;
 }
 
 // The four elements of a block of random words (RngBlock).

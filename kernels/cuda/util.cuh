@@ -194,9 +194,11 @@ __device__ __forceinline__ double WarpSum(double x) {
   }
   return x;
 }
-// Larger of two, NaN if either is.
+// Larger of two, NaN if either is: one instruction, which C++ has no name for.
 __device__ __forceinline__ float MaxNan(float a, float b) {
-  return a > b || a != a ? a : b;
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
 }
 __device__ __forceinline__ float WarpMax(float x) {
 #pragma unroll
@@ -204,6 +206,10 @@ __device__ __forceinline__ float WarpMax(float x) {
     x = MaxNan(x, __shfl_xor_sync(0xFFFFFFFF, x, offset));
   }
   return x;
+}
+// As WarpMax, of magnitudes: their bits, those of NaN too, order as unsigned integers do.
+__device__ __forceinline__ float WarpMaxMagnitude(float x) {
+  return __uint_as_float(__reduce_max_sync(0xFFFFFFFF, __float_as_uint(x)));
 }
 // Over a block of at most 1024 threads, a multiple of 32; every thread gets the result. `in_warp`
 // reduces over a warp, and `none` changes nothing in it. `scratch` is shared memory of 32 elements;

@@ -69,7 +69,8 @@ __device__ __forceinline__ void MomentumRun(const MomentumSlot& slot,
                                             float mu,
                                             float scale,
                                             int64_t run) {
-  const StateView momenta = {slot.momentum, slot.scales, nullptr};
+  const TablesOf<M> tables = {};  // a linear map has none
+  const StateView<M> momenta = {slot.momentum, slot.scales, tables};
   G* grads = static_cast<G*>(slot.grad);
   const int64_t first = run + threadIdx.x % kWarp * kWidth;
   Lines momentum, grad;
