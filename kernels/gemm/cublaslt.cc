@@ -142,6 +142,7 @@ struct GemmPlans::Impl {
   absl::Status RunPlan(const Exec& exec, const GemmKey& key, const GemmArgs& args, Plan& plan);
   bool Restore(const GemmKey& key, size_t workspace_bytes, Plan& plan);
   absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> Heuristics(const GemmKey& key,
+                                                                          const GemmArgs& args,
                                                                           size_t workspace_bytes,
                                                                           Plan& plan);
   absl::Status Search(const Exec& exec,
@@ -269,7 +270,7 @@ bool GemmPlans::Impl::Restore(const GemmKey& key, size_t workspace_bytes, Plan& 
 }
 
 absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> GemmPlans::Impl::Heuristics(
-    const GemmKey& key, size_t workspace_bytes, Plan& plan) {
+    const GemmKey& key, const GemmArgs& args, size_t workspace_bytes, Plan& plan) {
   cublasLtMatmulPreference_t preference = nullptr;
   HEARTH_RETURN_IF_ERROR(
       lt.Status(lt.PreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate"));
@@ -309,7 +310,7 @@ absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> GemmPlans::Impl::He
     return results;
   }
   return absl::UnimplementedError(absl::StrCat(
-      "gemm ", GemmKeyText(key, options.deterministic), ": cuBLASLt has no algorithm (",
+      ProductText(args, options.deterministic, workspace_bytes), ": cuBLASLt has no algorithm (",
       lt.GetStatusName(status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status),
       ")"));
 }
@@ -466,12 +467,12 @@ absl::StatusOr<std::unique_ptr<Plan>> GemmPlans::Impl::Prepare(const Exec& exec,
   if (Restore(key, workspace_bytes, *plan)) {
     return plan;
   }
-  auto candidates = Heuristics(key, workspace_bytes, *plan);
+  auto candidates = Heuristics(key, args, workspace_bytes, *plan);
   if (!candidates.ok() && plan->epilogue_bias) {
     plan->epilogue_bias = false;
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     HEARTH_RETURN_IF_ERROR(plan->objects.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
-    candidates = Heuristics(key, workspace_bytes, *plan);
+    candidates = Heuristics(key, args, workspace_bytes, *plan);
   }
   HEARTH_RETURN_IF_ERROR(candidates.status());
   // In a capture nothing can be timed. The plan stays unsettled there, so that a later call outside
@@ -497,7 +498,7 @@ absl::Status GemmPlans::Impl::RunPlan(const Exec& exec,
   const absl::Status launched =
       Launch(exec, plan, args, args.c.data, plan.algorithm, plan.workspace_bytes);
   if (!launched.ok()) {
-    return Annotate(launched, absl::StrCat("gemm ", GemmKeyText(key, options.deterministic)));
+    return Annotate(launched, ProductText(args, options.deterministic, plan.workspace_bytes));
   }
   return args.bias.empty() || plan.epilogue_bias
              ? absl::OkStatus()

@@ -105,6 +105,22 @@ absl::Status CheckMixedLayout(const GemmArgs& args, const GemmExtents& e) {
   return absl::OkStatus();
 }
 
+// How many bytes behind a boundary a tensor's scale lies.
+uintptr_t BehindBoundary(const float* scale) {
+  return reinterpret_cast<uintptr_t>(scale) % kScaleBoundary;
+}
+
+absl::Status CheckScaleBoundaries(const GemmArgs& args) {
+  const uintptr_t a = BehindBoundary(args.scale_a);
+  const uintptr_t b = BehindBoundary(args.scale_b);
+  if (a != 0 || b != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(kOp, ": FP8 scales lie on boundaries of ",
+                                                   kScaleBoundary, " bytes: scale_a is ", a,
+                                                   " behind one, scale_b ", b));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFp8Layout(const GemmArgs& args, const GemmExtents& e) {
   // cuBLASLt on sm_90 and sm_120 takes FP8 only with both operands contiguous along k.
   if (args.transpose_a || !args.transpose_b) {
@@ -122,7 +138,8 @@ absl::Status CheckFp8Layout(const GemmArgs& args, const GemmExtents& e) {
         absl::StrCat(kOp, ": FP8 operands need multiples of 16: k = ", e.k, ", n = ", e.n,
                      ", lda = ", e.lda, ", ldb = ", e.ldb));
   }
-  return absl::OkStatus();
+  // The scales of tensors in blocks go into alpha.
+  return IsBlockScaled(args) ? absl::OkStatus() : CheckScaleBoundaries(args);
 }
 
 // What a product reads beside its operands, and several products at once.

@@ -11,6 +11,9 @@
 
 namespace hearth::kernels {
 
+// Bytes: cuBLASLt 13 does not support FP8 products whose tensors' scales lie elsewhere.
+inline constexpr size_t kScaleBoundary = 16;
+
 // c = round_c(alpha * op(a) * op(b) + beta * c + bias)
 //   a    : [M, K], or [K, M] if transpose_a        b : [K, N], or [N, K] if transpose_b
 //   c    : [M, N], read only if beta != 0; may not alias a or b
@@ -19,7 +22,8 @@ namespace hearth::kernels {
 //   e4m3, e4m3 | e5m2, e4m3 | e4m3, e5m2 -> T (CPU: f32). No TF32.
 // FP8 operands: transpose_b without transpose_a (both contracted along their rows), K, N, lda and
 // ldb multiples of 16, and
-//   scale_a, scale_b : one float each, on the tensors' device: value = quantised * *scale
+//   scale_a, scale_b : one float each, on the tensors' device: value = quantised * *scale. Without
+//                      block scales each on a boundary of kScaleBoundary bytes
 //   fast_accumulation: partial sums stay in the tensor core's short accumulator (13 fraction bits
 //                      on Hopper): for forward products. No meaning elsewhere
 //   lda, ldb, ldc    : elements from one row of a, b, c as stored to the next; 0: contiguous

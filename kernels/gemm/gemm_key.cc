@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace hearth::kernels {
@@ -12,6 +13,23 @@ uint32_t Alignment(const void* data, DType dtype = DType::kF32, int64_t stride =
   const auto bytes = static_cast<uintptr_t>(DTypeBytes(dtype, stride));
   const uintptr_t bits = reinterpret_cast<uintptr_t>(data) | bytes | 16;
   return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+std::string ScaleText(const char* name, const void* scale) {
+  return scale == nullptr ? absl::StrCat("no ", name)
+                          : absl::StrCat(name, " ", reinterpret_cast<uintptr_t>(scale) % 256,
+                                         " bytes behind a multiple of 256");
+}
+
+std::string ScalesText(const GemmArgs& args) {
+  if (args.block_scales_a == nullptr) {
+    return absl::StrCat(ScaleText("scale_a", args.scale_a), ", ",
+                        ScaleText("scale_b", args.scale_b));
+  }
+  return absl::StrCat("blocks of ", RowOf(args.block_layout_a).name, " and ",
+                      RowOf(args.block_layout_b).name, ", ",
+                      ScaleText("block_scales_a", args.block_scales_a), ", ",
+                      ScaleText("block_scales_b", args.block_scales_b));
 }
 
 }  // namespace
@@ -64,6 +82,12 @@ std::string GemmKeyText(const GemmKey& key, bool deterministic) {
       e.n, e.k, name(key.a), name(key.b), name(key.c), key.transpose_a ? "t" : "n",
       key.transpose_b ? "t" : "n", e.lda, e.ldb, e.ldc, key.bias, key.accumulate, key.fast,
       key.align_a, key.align_b, key.align_c, key.align_bias, deterministic, scaled, batch);
+}
+
+std::string ProductText(const GemmArgs& args, bool deterministic, size_t workspace_bytes) {
+  return absl::StrCat("gemm ", GemmKeyText(GemmKeyOf(args), deterministic), " (", ScalesText(args),
+                      "; alpha and beta on the ", args.scalars == nullptr ? "host" : "device",
+                      "; workspace ", workspace_bytes, " bytes)");
 }
 
 }  // namespace hearth::kernels

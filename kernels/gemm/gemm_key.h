@@ -44,5 +44,8 @@ struct GemmKey {
 GemmKey GemmKeyOf(const GemmArgs& args);
 // As plan files name it (tuned_plans.h).
 std::string GemmKeyText(const GemmKey& key, bool deterministic);
+// For errors: the same, and what else a library may refuse of the product: which scales it has and
+// how they lie, where alpha and beta are, and the workspace.
+std::string ProductText(const GemmArgs& args, bool deterministic, size_t workspace_bytes);
 
 }  // namespace hearth::kernels

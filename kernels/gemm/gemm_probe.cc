@@ -51,7 +51,7 @@ class ForceNative {
 absl::StatusOr<std::vector<double>> Multiply(const Exec& exec,
                                              const ProbeCase& which,
                                              const ProbeProduct& product) {
-  const float scales[] = {product.a.scale, product.b.scale};
+  const std::vector<float> scales = ProbeScales(product);
   const int64_t elements = product.m * product.n;
   const size_t c_bytes = DTypeBytes(which.c, elements);
   DeviceBytes a, b, scales_a, scales_b, tensor_scales, c;
@@ -59,17 +59,13 @@ absl::StatusOr<std::vector<double>> Multiply(const Exec& exec,
   HEARTH_RETURN_IF_ERROR(b.Fill(exec, product.b.bytes.data(), product.b.bytes.size()));
   HEARTH_RETURN_IF_ERROR(scales_a.Fill(exec, product.a.scales.data(), product.a.scales.size()));
   HEARTH_RETURN_IF_ERROR(scales_b.Fill(exec, product.b.scales.data(), product.b.scales.size()));
-  HEARTH_RETURN_IF_ERROR(tensor_scales.Fill(exec, scales, sizeof(scales)));
+  HEARTH_RETURN_IF_ERROR(tensor_scales.Fill(exec, scales.data(), scales.size() * sizeof(float)));
   // Products that add to c have it in fp32.
   HEARTH_RETURN_IF_ERROR(c.Fill(exec, product.beta == 0.0 ? nullptr : product.c.data(), c_bytes));
-  GemmArgs args = ProbeArgs(which, product);
+  GemmArgs args = ProbeArgs(which, product, static_cast<const float*>(tensor_scales.data()));
   args.a.data = a.data();
   args.b.data = b.data();
   args.c = TensorView(c.data(), which.c, {product.m, product.n});
-  if (args.scale_a != nullptr) {
-    args.scale_a = static_cast<const float*>(tensor_scales.data());
-    args.scale_b = args.scale_a + 1;
-  }
   if (args.block_scales_a != nullptr) {
     args.block_scales_a = static_cast<const uint8_t*>(scales_a.data());
     args.block_scales_b = static_cast<const uint8_t*>(scales_b.data());

@@ -16,10 +16,11 @@ struct GemmProbe {
   double max_relative_error = 0.0;  // ProbeError (probe_case.h), if it ran
 };
 
-// One row for each of ProbeCases() (probe_case.h): bf16, f32, fp8 e4m3 x e4m3, fp8 e5m2 x e4m3, and
-// for mxfp8 (one scale per 32, UE8M0), nvfp4 (one per 16, UE4M3), both given to cuBLASLt as they
-// are, and fp8 as mxfp8 with unit scales: a product into bf16, and one onto fp32 as the gradient of
-// a weight is summed. On a GPU without block-scaled units those say what the library answered.
+// One row for each of ProbeCases() (probe_case.h): bf16, f32, the three products of a layer in FP8
+// with one scale a tensor ("fp8 e4m3 x e4m3", "fp8 e5m2 x e4m3", "fp8 gradient"), and for mxfp8
+// (one scale per 32, UE8M0), nvfp4 (one per 16, UE4M3), both given to cuBLASLt as they are, and fp8
+// as mxfp8 with unit scales: a product into bf16, and one onto fp32 as the gradient of a weight is
+// summed. On a GPU without block-scaled units those say what the library answered.
 // Allocates and waits for the stream. Empty on the CPU and in a build without CUDA.
 std::vector<GemmProbe> ProbeGemms(const Exec& exec);
 

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/block_quant.h"
@@ -11,6 +13,7 @@
 #include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
 #include "kernels/formats/span.h"
+#include "kernels/gemm/gemm_key.h"
 #include "kernels/round/round.h"
 
 namespace hearth::kernels {
@@ -22,8 +25,8 @@ constexpr int64_t kK = 48;
 constexpr int64_t kLda = 64;
 constexpr int64_t kLdb = 80;
 constexpr int64_t kLdc = 37;
-constexpr float kScaleA = 0.037F;
-constexpr float kScaleB = 1.9F;
+alignas(kScaleBoundary) constexpr float kScaleA = 0.037F;
+alignas(kScaleBoundary) constexpr float kScaleB = 1.9F;
 
 std::vector<uint8_t> Codes(uint32_t tensor, DType dtype, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -108,6 +111,46 @@ TEST(Gemm, Fp8Operands_BadCallsAreRefused) {
   Problem bf16(DType::kE4M3, DType::kE4M3);
   bf16.args.c.dtype = DType::kBF16;
   EXPECT_EQ(bf16.Execute().code(), absl::StatusCode::kUnimplemented);
+}
+
+// cuBLASLt refuses such products on every GPU, without a word about the scales; in blocks the
+// tensors' scales go into alpha.
+TEST(Gemm, Fp8Operands_ScalesOffTheirBoundaryAreRefusedOnEveryDevice) {
+  alignas(kScaleBoundary) const float scales[] = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F};
+  Problem beside(DType::kE4M3, DType::kE4M3);
+  beside.args.scale_a = &scales[0];
+  beside.args.scale_b = &scales[1];
+  const absl::Status refused = beside.Execute();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(),
+            "gemm: FP8 scales lie on boundaries of 16 bytes: scale_a is 0 behind one, scale_b 4");
+  std::swap(beside.args.scale_a, beside.args.scale_b);
+  EXPECT_EQ(beside.Execute().code(), absl::StatusCode::kInvalidArgument);
+  beside.args.scale_a = &scales[4];
+  EXPECT_TRUE(beside.Execute().ok());
+}
+
+TEST(Gemm, ProductText_NamesAllThatALibraryMayRefuse) {
+  Problem run(DType::kE5M2, DType::kE4M3);
+  run.args.fast_accumulation = true;
+  alignas(256) const float scales[8] = {};
+  run.args.scale_a = &scales[0];
+  run.args.scale_b = &scales[1];
+  const std::string text = ProductText(run.args, false, 4096);
+  for (const char* part :
+       {"gemm m19_n32_k48_e5m2_e4m3_f32_nt_ld64.80.37_bias0_beta0_fast1_align", "_det0",
+        "scale_a 0 bytes behind a multiple of 256, scale_b 4 bytes behind a multiple of 256",
+        "alpha and beta on the host", "workspace 4096 bytes"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
+  }
+  const uint8_t blocks[512] = {};
+  run.args.block_scales_a = run.args.block_scales_b = blocks;
+  run.args.block_layout_a = run.args.block_layout_b = BlockLayout::kMxfp8;
+  run.args.scalars = scales;
+  const std::string block_text = ProductText(run.args, false, 0);
+  for (const char* part : {"blocks of mxfp8 and mxfp8, block_scales_a ", "on the device"}) {
+    EXPECT_NE(block_text.find(part), std::string::npos) << part << " is not in " << block_text;
+  }
 }
 
 // A narrow operand beside one in bf16, which may be transposed: the product of both widened.

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/base/table_rows.h"
 #include "kernels/core/block_quant.h"
 #include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
 #include "kernels/formats/span.h"
+#include "kernels/quantize/quantize.h"
 
 namespace hearth::kernels {
 namespace {
@@ -19,27 +21,29 @@ using formats::UnitProducts;
 constexpr const BlockLayoutRow* kMxfp8 = &RowOf(BlockLayout::kMxfp8);
 constexpr const BlockLayoutRow* kNvfp4 = &RowOf(BlockLayout::kNvfp4);
 
+constexpr DType kF32 = DType::kF32;
+constexpr DType kBF16 = DType::kBF16;
+constexpr DType kE4M3 = DType::kE4M3;
+constexpr DType kE5M2 = DType::kE5M2;
+constexpr DType kE2M1 = DType::kE2M1;
+
 // The bounds leave room for the rounding of c (bf16: 2^-9 of each element) and, for FP8 on Hopper,
 // for its accumulator of 13 fraction bits.
 constexpr ProbeCase kCases[] = {
-    {"bf16", kNone, {}, 0x1p-7, nullptr, DType::kBF16, DType::kBF16, DType::kBF16, false},
-    {"f32", kNone, {}, 1e-5, nullptr, DType::kF32, DType::kF32, DType::kF32, false},
-    {"fp8 e4m3 x e4m3", kStop, {}, 0x1p-8, nullptr, DType::kE4M3, DType::kE4M3, DType::kF32, false},
-    {"fp8 e5m2 x e4m3", kStop, {}, 0x1p-8, nullptr, DType::kE5M2, DType::kE4M3, DType::kF32, false},
-    {"mxfp8", kEmulated, UnitProducts{kMxfp8}, 0x1p-7, kMxfp8, DType::kE4M3, DType::kE4M3,
-     DType::kBF16, false},
-    {"mxfp8 gradient", kEmulated, UnitProducts{kMxfp8}, 0x1p-8, kMxfp8, DType::kE4M3, DType::kE4M3,
-     DType::kF32, true},
-    {"nvfp4", kEmulated, UnitProducts{kNvfp4}, 0x1p-7, kNvfp4, DType::kE2M1, DType::kE2M1,
-     DType::kBF16, false},
-    {"nvfp4 gradient", kEmulated, UnitProducts{kNvfp4}, 0x1p-8, kNvfp4, DType::kE2M1, DType::kE2M1,
-     DType::kF32, true},
-    {"fp8 unit scales", kPlainFp8, UnitProducts{}, 0x1p-7, nullptr, DType::kE4M3, DType::kE4M3,
-     DType::kBF16, false},
-    {"fp8 unit scales e5m2", kPlainFp8, UnitProducts{}, 0x1p-7, nullptr, DType::kE5M2, DType::kE4M3,
-     DType::kBF16, false},
-    {"fp8 unit scales gradient", kPlainFp8, UnitProducts{}, 0x1p-8, nullptr, DType::kE5M2,
-     DType::kE4M3, DType::kF32, true},
+    {"bf16", kNone, {}, 0x1p-7, nullptr, kBF16, kBF16, kBF16, false},
+    {"f32", kNone, {}, 1e-5, nullptr, kF32, kF32, kF32, false},
+    {"fp8 e4m3 x e4m3", kStop, {}, 0x1p-7, nullptr, kE4M3, kE4M3, kBF16, false, true},
+    {"fp8 e5m2 x e4m3", kStop, {}, 0x1p-7, nullptr, kE5M2, kE4M3, kBF16, false},
+    {"fp8 gradient", kStop, {}, 0x1p-8, nullptr, kE5M2, kE4M3, kF32, true},
+    {"mxfp8", kEmulated, UnitProducts{kMxfp8}, 0x1p-7, kMxfp8, kE4M3, kE4M3, kBF16, false},
+    {"mxfp8 gradient", kEmulated, UnitProducts{kMxfp8}, 0x1p-8, kMxfp8, kE4M3, kE4M3, kF32, true},
+    {"nvfp4", kEmulated, UnitProducts{kNvfp4}, 0x1p-7, kNvfp4, kE2M1, kE2M1, kBF16, false},
+    {"nvfp4 gradient", kEmulated, UnitProducts{kNvfp4}, 0x1p-8, kNvfp4, kE2M1, kE2M1, kF32, true},
+    {"fp8 unit scales", kPlainFp8, UnitProducts{}, 0x1p-7, nullptr, kE4M3, kE4M3, kBF16, false},
+    {"fp8 unit scales e5m2", kPlainFp8, UnitProducts{}, 0x1p-7, nullptr, kE5M2, kE4M3, kBF16,
+     false},
+    {"fp8 unit scales gradient", kPlainFp8, UnitProducts{}, 0x1p-8, nullptr, kE5M2, kE4M3, kF32,
+     true},
 };
 
 RngKey Key(uint32_t tensor, uint32_t what) {
@@ -111,6 +115,30 @@ std::vector<double> FillOperand(const ProbeCase& which,
   return values;
 }
 
+// Extents, factors and operands; the operands' values too.
+struct MadeOperands {
+  ProbeProduct product;
+  std::vector<double> a;
+  std::vector<double> b;
+};
+
+MadeOperands MakeOperands(const ProbeCase& which) {
+  MadeOperands made;
+  ProbeProduct& p = made.product;
+  p.m = which.gradient ? 192 : 128;
+  p.n = which.gradient ? 320 : 256;
+  p.k = which.gradient ? 576 : 512;
+  if (which.gradient) {
+    p.alpha = 0.75;
+    p.beta = 1.0;
+    p.a.scale = 0.037F;
+    p.b.scale = 1.9F;
+  }
+  made.a = FillOperand(which, 1, which.a, p.m, p.k, p.a);
+  made.b = FillOperand(which, 2, which.b, p.n, p.k, p.b);
+  return made;
+}
+
 // Adds to p.want and p.spread as if c were zero.
 void FillReference(const std::vector<double>& a, const std::vector<double>& b, ProbeProduct& p) {
   const double factor = p.alpha * double{p.a.scale} * double{p.b.scale};
@@ -140,23 +168,17 @@ const ProbeCase* FindProbeCase(std::string_view name) {
   return FindRow(kCases, &ProbeCase::name, name);
 }
 
+ProbeProduct MakeProbeOperands(const ProbeCase& which) {
+  return MakeOperands(which).product;
+}
+
 ProbeProduct MakeProbeProduct(const ProbeCase& which) {
-  ProbeProduct p;
-  p.m = which.gradient ? 192 : 128;
-  p.n = which.gradient ? 320 : 256;
-  p.k = which.gradient ? 576 : 512;
-  if (which.gradient) {
-    p.alpha = 0.75;
-    p.beta = 1.0;
-    p.a.scale = 0.037F;
-    p.b.scale = 1.9F;
-  }
-  const std::vector<double> a = FillOperand(which, 1, which.a, p.m, p.k, p.a);
-  const std::vector<double> b = FillOperand(which, 2, which.b, p.n, p.k, p.b);
-  FillReference(a, b, p);
+  MadeOperands made = MakeOperands(which);
+  ProbeProduct& p = made.product;
+  FillReference(made.a, made.b, p);
   p.c.resize(p.want.size());
   if (p.beta == 0.0) {
-    return p;
+    return std::move(p);
   }
   // As large as the product, element for element, so that neither hides the other.
   for (size_t i = 0; i < p.c.size(); ++i) {
@@ -165,7 +187,7 @@ ProbeProduct MakeProbeProduct(const ProbeCase& which) {
     p.want[i] += added;
     p.spread[i] = std::hypot(p.spread[i], 4.0 * added);
   }
-  return p;
+  return std::move(p);
 }
 
 double ProbeError(const ProbeProduct& product, const std::vector<double>& got) {
@@ -177,7 +199,15 @@ double ProbeError(const ProbeProduct& product, const std::vector<double>& got) {
   return error;
 }
 
-GemmArgs ProbeArgs(const ProbeCase& which, const ProbeProduct& product) {
+std::vector<float> ProbeScales(const ProbeProduct& product) {
+  static_assert(kScaleInverseStride * sizeof(float) % kScaleBoundary == 0);
+  std::vector<float> scales(2 * kScaleInverseStride, 1.0F);
+  scales[0] = product.a.scale;
+  scales[kScaleInverseStride] = product.b.scale;
+  return scales;
+}
+
+GemmArgs ProbeArgs(const ProbeCase& which, const ProbeProduct& product, const float* scales) {
   const auto view = [&](const ProbeOperand& operand, DType dtype, int64_t rows) {
     return TensorView(const_cast<uint8_t*>(operand.bytes.data()), dtype, {rows, product.k});
   };
@@ -187,9 +217,10 @@ GemmArgs ProbeArgs(const ProbeCase& which, const ProbeProduct& product) {
   args.transpose_b = true;
   args.alpha = product.alpha;
   args.beta = product.beta;
+  args.fast_accumulation = which.fast;
   if (DTypeBits(which.a) <= 8) {
-    args.scale_a = &product.a.scale;
-    args.scale_b = &product.b.scale;
+    args.scale_a = scales;
+    args.scale_b = scales + kScaleInverseStride;
   }
   if (which.blocks != nullptr) {
     args.block_layout_a = args.block_layout_b = which.blocks->layout;

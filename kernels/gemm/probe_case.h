@@ -17,7 +17,8 @@ namespace hearth::kernels {
 // What the engine does on a GPU that fails a case.
 enum class ProbeFallback : uint8_t {
   kNone,      // nothing: the GPU is at fault
-  kStop,      // recipes with one scale a tensor do not run where the product is refused
+  kStop,      // recipes with one scale a tensor do not run where the product is refused: such
+              // cases are their products
   kEmulated,  // it computes the product in BF16
   kPlainFp8,  // it runs plain FP8 on the units of plain FP8
 };
@@ -35,6 +36,7 @@ struct ProbeCase {
   // As the gradient of a weight: onto a c that is not zero, alpha and the tensors' scales not 1, of
   // block scales every one that a quantiser writes, and extents that end within a tile of scales.
   bool gradient;
+  bool fast = false;  // accumulation (GemmArgs)
 };
 absl::Span<const ProbeCase> ProbeCases();
 
@@ -66,11 +68,17 @@ struct ProbeProduct {
 const ProbeCase* FindProbeCase(std::string_view name);
 // The same bits each time.
 ProbeProduct MakeProbeProduct(const ProbeCase& which);
+// The same without c and what comes out, which take a thousand times as long.
+ProbeProduct MakeProbeOperands(const ProbeCase& which);
 
 // The largest |got - want| / spread; infinite if any is NaN. got : [m, n]
 double ProbeError(const ProbeProduct& product, const std::vector<double>& got);
 
-// The call, with all pointers those of `product` (host memory); c is the caller's to set.
-GemmArgs ProbeArgs(const ProbeCase& which, const ProbeProduct& product);
+// The tensors' scales as UpdateScales (kernels/quantize) leaves them: each at the begin of a row of
+// kScaleInverseStride floats.
+std::vector<float> ProbeScales(const ProbeProduct& product);
+// The call; c is the caller's to set. `scales`: where the caller has ProbeScales, on a boundary of
+// kScaleBoundary bytes. The other pointers are those of `product`, in host memory.
+GemmArgs ProbeArgs(const ProbeCase& which, const ProbeProduct& product, const float* scales);
 
 }  // namespace hearth::kernels

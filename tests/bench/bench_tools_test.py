@@ -351,6 +351,7 @@ class LargestModelsTest(unittest.TestCase):
 PLAN_TRAINER = """#!/bin/sh
 echo "trainer $*" >> LOG
 case "$*" in
+  *--calibrate*-v*) echo "gpu: H200"; printf 'among bf16 1 x 2 x 3  700.0 TFLOP/s\\nown| gpu: H200\\nown| own: 1\\nown|\\n' >&2 ;;
   *--calibrate*) echo "gpu: H200" ;;
   *fail=1*) echo "hearth-trainer: batch does not fit" >&2; exit 1 ;;
   *--devices*) echo '{"tok_s": 3600, "scaling_efficiency": 0.9}' ;;
@@ -360,7 +361,7 @@ esac
 """
 PLAN_JOBCTL = """#!/bin/sh
 echo "jobctl $*" >> LOG
-case "$*" in *"--gpus 1"*) speed=1100 ;; *) speed=3960 ;; esac
+case "$*" in *h200-own.yaml*) speed=1020 ;; *"--gpus 1"*) speed=1100 ;; *) speed=3960 ;; esac
 echo '{"plans": [{"verdict": "YES", "time": {"tok_s": '$speed', "watts": null, "step_seconds": 0.5}, "memory": {"total_bytes": 1990}}]}'
 """
 
@@ -406,6 +407,19 @@ class PlanAccuracyTest(unittest.TestCase):
         self.assertEqual([call.split()[0] for call in calls], ["trainer", "jobctl", "jobctl", "trainer", "trainer"])
         self.assertTrue(all(f"--calibration {calibration}" in call for call in calls if call.startswith("jobctl")), calls)
         self.assertEqual(self.run_it("--calibrate", calibration, "--calibration", calibration).returncode, 2)
+
+    def test_each_schemes_file_is_kept_and_compared_with_the_same_runs(self):
+        calibration = os.path.join(self.dir, "h200.yaml")
+        done = self.run_it("--calibrate", calibration, "--schemes")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.read("h200.yaml"), "gpu: H200\n")
+        self.assertEqual(self.read("h200-own.yaml"), "gpu: H200\nown: 1\n")
+        self.assertEqual(self.read("h200.yaml.log"), "among bf16 1 x 2 x 3  700.0 TFLOP/s\n")
+        self.assertIn("largest errors: tok/s 10.0 %", done.stdout)
+        self.assertIn("scheme own: largest error of tok/s 2.0 %", done.stdout)
+        measured = [call for call in self.read("log").splitlines() if call.startswith("trainer") and "--calibrate" not in call]
+        self.assertEqual(len(measured), 2, "each row is measured once")
+        self.assertEqual(self.run_it("--schemes").returncode, 2)
 
     def test_rows_are_divided_among_devices_and_a_failure_is_named(self):
         self.write("x.rows", "".join(f"r{i} | hearth-112m-bf16 | {'fail=1' if i == 2 else 'x=1'}\n" for i in range(8)))

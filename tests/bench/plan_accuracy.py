@@ -2,12 +2,14 @@
 """How far plans are from what a GPU does: plans jobs with `jobctl plan`, then runs them with `hearth-trainer bench`, and prints tok/s,
 memory and watts of both with their errors.
 
-usage: plan_accuracy.py [--calibrate FILE | --calibration FILE] [--devices 0,1,2,3] [--scaling] [--seconds 240] [--table FILE] [--out FILE]
-                        [--bin DIR] [--rows FILE] [--scaling-rows FILE] [--steps N]
+usage: plan_accuracy.py [--calibrate FILE [--schemes] | --calibration FILE] [--devices 0,1,2,3] [--scaling] [--seconds 240] [--table FILE]
+                        [--out FILE] [--bin DIR] [--rows FILE] [--scaling-rows FILE] [--steps N]
 
 Rows are those of bench_table.py: "name | job file of configs/jobs | field=value ...". All of them are planned, and the plans are printed,
 before the first is measured.
   --calibrate    runs `hearth-trainer bench --calibrate` first, on the first device, writes FILE, and plans with it
+  --schemes      measures with every scheme of `bench --calibrate` (-v): FILE with what it said of each figure beside it (FILE.log), and
+                 FILE-NAME.yaml of each other scheme, whose plans are compared with the same measurements at the end
   --devices      GPUs that the rows are divided among, the longest first
   --scaling      then the rows of scaling.rows on 1, 2, 4, ... of the devices together; their global batch is that of one GPU
   --seconds      no row starts that would hardly end by then; such rows are "not run"
@@ -62,12 +64,13 @@ class Session:
     def __init__(self, options):
         self.options = options
         self.calibration = options.calibration
+        self.schemes = {}  # the files of the other schemes
         self.end = time.monotonic() + options.seconds if options.seconds else None
 
     def left(self):
         return None if self.end is None else self.end - time.monotonic()
 
-    def output_of(self, command, needs=0):
+    def run(self, command, needs=0):
         left = self.left()
         if left is not None and left < needs:
             raise NotRun(f"not run: {max(left, 0):.0f} s were left, about {needs:.0f} are needed")
@@ -78,21 +81,42 @@ class Session:
         # 3: jobctl plan says NO, and prints why.
         if done.returncode not in (0, 3):
             raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
-        return done.stdout
+        return done
+
+    def output_of(self, command, needs=0):
+        return self.run(command, needs).stdout
 
     def calibrate(self):
         if self.options.calibrate is None:
             return
         began = time.monotonic()
-        text = self.output_of([self.options.bin / "hearth-trainer", "bench", "--calibrate", "--device", f"cuda:{self.options.devices[0]}"])
-        self.options.calibrate.write_text(text)
+        command = [self.options.bin / "hearth-trainer", "bench", "--calibrate", "--device", f"cuda:{self.options.devices[0]}"]
+        done = self.run(command + (["-v"] if self.options.schemes else []))
         self.calibration = self.options.calibrate
+        self.calibration.write_text(done.stdout)
+        if self.options.schemes:
+            self.keep_schemes(done.stderr)
         print(f"calibrated in {time.monotonic() - began:.0f} s: {self.calibration}", flush=True)
 
-    def plan(self, job, fields, gpus=1):
+    def keep_schemes(self, said):
+        """The other schemes' files are lines of what `bench --calibrate -v` said: "NAME| line"."""
+        files, log = {}, []
+        for line in said.splitlines():
+            name, bar, rest = line.partition("| ")
+            if bar and name.isidentifier():
+                files.setdefault(name, []).append(rest)
+            elif not line.endswith("|"):
+                log.append(line)
+        self.calibration.with_name(self.calibration.name + ".log").write_text("\n".join(log) + "\n")
+        for name, lines in files.items():
+            path = self.calibration.with_name(f"{self.calibration.stem}-{name}.yaml")
+            path.write_text("\n".join(lines) + "\n")
+            self.schemes[name] = path
+
+    def plan(self, job, fields, gpus=1, calibration=None):
         command = [self.options.bin / "jobctl", "plan", job, "--gpu", "here", "-o", "json", "--gpus", gpus] + sets(fields)
-        if self.calibration:
-            command += ["--calibration", self.calibration]
+        if calibration or self.calibration:
+            command += ["--calibration", calibration or self.calibration]
         return json.loads(self.output_of(command))["plans"][0]
 
     def bench(self, job, fields, devices, needs):
@@ -229,6 +253,19 @@ def measure_rows(session, rows, plans, show):
     return outcomes
 
 
+def compare_schemes(session, rows, outcomes):
+    """Plans with the other schemes' files, against the rows that were measured."""
+    for scheme, path in session.schemes.items():
+        results = []
+        for (name, job, fields), outcome in zip(rows, outcomes):
+            if isinstance(outcome, str):
+                continue
+            planned = session.plan(job, fields + ["train.deterministic=false"], calibration=path)["time"]["tok_s"]
+            results.append({"tok_s": (planned, outcome["tok_s"][1])})
+            print(f"scheme {scheme}: {name:28} {text(results[-1]['tok_s']):>34}", flush=True)
+        print(f"scheme {scheme}: largest error of tok/s {worst(results, 'tok_s')}", flush=True)
+
+
 def scaling_result(session, job, fields, devices):
     count = len(devices)
     fields = fields + ["train.deterministic=false"]
@@ -268,6 +305,7 @@ def parse():
     parser.add_argument("--scaling-rows", type=pathlib.Path, default=HERE / "scaling.rows")
     parser.add_argument("--calibration", type=pathlib.Path)
     parser.add_argument("--calibrate", type=pathlib.Path)
+    parser.add_argument("--schemes", action="store_true")
     parser.add_argument("--devices", type=lambda words: [int(word) for word in words.split(",")], default=[0])
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--seconds", type=float)
@@ -277,6 +315,8 @@ def parse():
     options = parser.parse_args()
     if options.calibrate and options.calibration:
         parser.error("--calibrate writes the file that plans use: leave --calibration out")
+    if options.schemes and not options.calibrate:
+        parser.error("--schemes are those of --calibrate FILE")
     return options
 
 
@@ -303,6 +343,7 @@ def main():
 
     outcomes = measure_rows(session, rows, plans, show)
     print(summary([result for result in outcomes if not isinstance(result, str)]))
+    compare_schemes(session, rows, outcomes)
     scaling = measure_scaling(session)
     write_table(options.table, list(zip((row[0] for row in rows), outcomes)), scaling)
     return 1 if any(isinstance(result, str) for result in [*outcomes, *(result for _, result in scaling)]) else 0

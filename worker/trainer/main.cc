@@ -18,6 +18,7 @@
 #include "common/log/log.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/recipe/forward_recipe.h"
+#include "worker/trainer/cli/bench/calibration_list.h"
 #include "worker/trainer/cli/verbs.h"
 
 namespace hearth::trainer {
@@ -208,14 +209,34 @@ void AddProbe(CLI::App& parent, int& result) {
   doctor_app.callback([options, &result] { result = DoctorCommand(*options); });
 }
 
+void AddCalibration(CLI::App& app, BenchOptions& bench) {
+  CLI::Option* const calibrate =
+      app.add_flag("--calibrate", bench.calibrate,
+                   "no job: what kernels reach on this GPU, as a file for jobctl plan "
+                   "--calibration (a minute)");
+  std::vector<std::string> schemes;
+  std::string about;
+  for (const LoadScheme& scheme : LoadSchemes()) {
+    schemes.emplace_back(scheme.name);
+    about.append(about.empty() ? "" : " | ").append(scheme.name);
+    about.append(" (").append(scheme.about).append(")");
+  }
+  app.add_option("--scheme", bench.calibration.scheme,
+                 "where products and attention are timed: " + about + "; default: the first")
+      ->check(CLI::IsMember(schemes))
+      ->needs(calibrate);
+  app.add_flag("-v,--verbose", bench.calibration.verbose,
+               "every scheme (1.5 minutes): each figure with the GPU's clock, and the files of the "
+               "other schemes, to stderr")
+      ->needs(calibrate);
+}
+
 void AddBench(CLI::App& parent, int& result) {
   const auto options = std::make_shared<BenchOptions>();
   BenchOptions& bench = *options;
   CLI::App& bench_app = *parent.add_subcommand("bench", "speed of a job's step on random tokens");
   AddJob(bench_app, bench.job, /*required=*/false);
-  bench_app.add_flag("--calibrate", bench.calibrate,
-                     "no job: what kernels reach on this GPU, as a file for jobctl plan "
-                     "--calibration (a minute)");
+  AddCalibration(bench_app, bench);
   bench_app
       .add_option("--steps", bench.steps,
                   "steps measured, >= 1 (default: 60 or 5 s of them, on a GPU at least 3 s)")
@@ -238,7 +259,8 @@ void AddBench(CLI::App& parent, int& result) {
   bench_app.add_option("--threads", bench.threads, "CPU threads (default: all)");
   bench_app.callback([options, &result] {
     if (options->calibrate) {
-      result = CalibrateCommand(options->device);
+      options->calibration.device = options->device;
+      result = CalibrateCommand(options->calibration);
       return;
     }
     if (options->job.job_file.empty()) {

@@ -110,13 +110,21 @@ struct SampleBenchOptions {
   bool json = false;
 };
 
+struct CalibrateOptions {
+  std::string device;  // cuda:N; empty = the first GPU
+  std::string scheme;  // of LoadSchemes(); empty = the first
+  // Measures with every scheme, and says to stderr what each gave and the GPU's clock meanwhile.
+  bool verbose = false;
+};
+
 struct BenchOptions {
   JobOptions job;
   std::string device;   // cpu | cuda:N; empty = the job's
   std::string devices;  // of ScalingBenchCommand
   bool json = false;
   bool floor = true;       // measure the speed of light too
-  bool calibrate = false;  // of CalibrateCommand
+  bool calibrate = false;  // CalibrateCommand instead
+  CalibrateOptions calibration;
   int threads = 0;
   int steps = 0;        // measured; 0 = as BenchLength says
   int micro_batch = 0;  // 0 = the job's
@@ -181,7 +189,7 @@ int BenchCommand(const BenchOptions& options);
 int ScalingBenchCommand(const BenchOptions& options);
 // What single kernels reach on the GPU `device` ("cuda:0" if empty), as a file for
 // configs/calibration on standard output. No job.
-int CalibrateCommand(const std::string& device);
+int CalibrateCommand(const CalibrateOptions& options);
 // Exit status 1 if a job could not be tuned; the others are.
 int TuneCommand(const TuneOptions& options);
 // The job in one recipe after another. Exit status 1 if a recipe has no result, 20 if stopped by a

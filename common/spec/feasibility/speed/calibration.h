@@ -13,6 +13,10 @@
 
 namespace hearth::spec {
 
+// The type of the results of a file's products that make weights' gradients. They write it, and
+// do not add to what is there.
+inline constexpr DType kTimedGradient = DType::kF32;
+
 // c [m, n], contracted over k.
 struct GemmPoint {
   double m = 0;

@@ -33,15 +33,17 @@ double ProductSeconds(const ProductWork& p, const Calibration& c, double rate) {
 }
 
 // What the calls of a step of n micro-batches write and read of a gradient beyond the results that
-// calibrations time, which are BF16 and only written. Nothing hides it: while a product writes its
-// result, no other product runs.
+// calibrations time (kTimedGradient). Nothing hides it: while a product writes its result, no other
+// product runs.
 double GradientSeconds(const ProductWork& p, const Calibration& c, double n) {
   if (p.gradient_bytes == 0) {
     return 0;
   }
   const double calls = p.calls * n;
   const double added_to = calls - p.weights;
-  return p.m * p.n * (calls * (p.gradient_bytes - 2) + added_to * p.gradient_bytes) / c.copy;
+  constexpr double kTimedBytes = DTypeBits(kTimedGradient) / 8.0;
+  return p.m * p.n * (calls * (p.gradient_bytes - kTimedBytes) + added_to * p.gradient_bytes) /
+         c.copy;
 }
 
 // Kernels that a GPU runs at its power limit would take more than it: the driver lowers the clock

@@ -1,14 +1,18 @@
 #include "worker/trainer/cli/bench/kernel_meter.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "kernels/core/formats.h"
 #include "kernels/core/rng.h"
 #include "kernels/cuda/device.h"
+#include "kernels/formats/span.h"
 
 namespace hearth::trainer {
 namespace {
@@ -18,6 +22,7 @@ using kernels::TensorView;
 
 constexpr int kCalls = 8;
 constexpr int kReplays = 9;
+constexpr size_t kPieceValues = size_t{1} << 20;
 
 // A row of kCalls calls.
 absl::StatusOr<std::unique_ptr<kernels::Graph>> Record(const kernels::Exec& exec,
@@ -42,23 +47,53 @@ struct ProductBytes {
   size_t left, right, result;
 };
 
-constexpr size_t kScaleBytes = 256;
+// Which of ProductOperands' buffers an operand lies in.
+constexpr DType kOperandTypes[] = {DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kF32};
+static_assert(std::size(kOperandTypes) == ProductOperands::kTypes);
+size_t OperandIndex(DType dtype) {
+  return static_cast<size_t>(std::find(std::begin(kOperandTypes), std::end(kOperandTypes), dtype) -
+                             std::begin(kOperandTypes));
+}
+
+// Normal numbers, as activations, weights and gradients are: the power of a product, and with it
+// its clock, depends on which bits of its operands change. FP8 has the scale that a recipe gives:
+// the largest number becomes the largest of the format.
+std::vector<uint8_t> MakePiece(DType dtype) {
+  std::vector<float> values(kPieceValues);
+  kernels::FillNormal({7, kernels::RngPurpose::kTest, 0, 0, 0}, 0, 0.0, 1.0, values.data(),
+                      static_cast<int64_t>(kPieceValues));
+  if (dtype == DType::kE4M3 || dtype == DType::kE5M2) {
+    float largest = 0;
+    for (const float value : values) {
+      largest = std::max(largest, std::fabs(value));
+    }
+    for (float& value : values) {
+      value *= kernels::MaxFinite(dtype) / largest;
+    }
+  }
+  std::vector<uint8_t> piece(kernels::DTypeBytes(dtype, static_cast<int64_t>(kPieceValues)));
+  kernels::EncodeSpan(values.data(), static_cast<int64_t>(kPieceValues), dtype, piece.data());
+  return piece;
+}
+
+// Made once: buffers are many.
+const std::vector<uint8_t>& PieceOf(DType dtype) {
+  static auto& pieces = *new std::map<DType, std::vector<uint8_t>>;
+  const auto [it, made] = pieces.try_emplace(dtype);
+  if (made) {
+    it->second = MakePiece(dtype);
+  }
+  return it->second;
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> DeviceBuffer::Random(const kernels::Exec& exec,
                                                                    size_t bytes,
-                                                                   bool fp8) {
+                                                                   DType dtype) {
   HEARTH_ASSIGN_OR_RETURN(void* const data, kernels::AllocateDevice(*exec.cuda, bytes));
   std::unique_ptr<DeviceBuffer> buffer(new DeviceBuffer(data));
-  std::vector<uint8_t> piece(size_t{1} << 22);
-  const kernels::RngKey key{7, kernels::RngPurpose::kTest, 0, 0, 0};
-  for (size_t i = 0; i < piece.size(); i += 4) {
-    uint32_t word = kernels::RngWord(key, i / 4);
-    // BF16: exponent below that of 1. FP8: below the NaN codes.
-    word = fp8 ? word & 0xB7B7B7B7 : (word & 0x807F807F) | 0x3F003F00;
-    std::memcpy(&piece[i], &word, 4);
-  }
+  const std::vector<uint8_t>& piece = PieceOf(dtype);
   // From the host once; the rest doubles what is there.
   auto* const to = static_cast<uint8_t*>(data);
   size_t filled = std::min(piece.size(), bytes);
@@ -84,7 +119,7 @@ absl::StatusOr<TensorView> DeviceTensors::Random(const kernels::Exec& exec,
     elements *= size;
   }
   HEARTH_ASSIGN_OR_RETURN(auto buffer,
-                          DeviceBuffer::Random(exec, kernels::DTypeBytes(dtype, elements), false));
+                          DeviceBuffer::Random(exec, kernels::DTypeBytes(dtype, elements), dtype));
   const TensorView view(buffer->data(), dtype, shape);
   buffers_.push_back(std::move(buffer));
   return view;
@@ -123,40 +158,47 @@ bool ProductOperands::Fits(const ProductShape& product, double bytes_most) {
 absl::StatusOr<ProductOperands> ProductOperands::For(const kernels::Exec& exec,
                                                      absl::Span<const ProductShape> products,
                                                      double bytes_most) {
-  size_t left[2] = {0, 0};
-  size_t right[2] = {0, 0};
+  size_t left[std::size(kOperandTypes)] = {};
+  size_t right[std::size(kOperandTypes)] = {};
   size_t result = 0;
   for (const ProductShape& product : products) {
     if (Fits(product, bytes_most)) {
       const ProductBytes bytes(product);
-      const int fp8 = product.scaled ? 1 : 0;
-      left[fp8] = std::max(left[fp8], bytes.left);
-      right[fp8] = std::max(right[fp8], bytes.right);
+      size_t& of_a = left[OperandIndex(product.a)];
+      size_t& of_b = right[OperandIndex(product.b)];
+      of_a = std::max(of_a, bytes.left);
+      of_b = std::max(of_b, bytes.right);
       result = std::max(result, bytes.result);
     }
   }
   ProductOperands made;
-  for (const int fp8 : {0, 1}) {
-    if (left[fp8] > 0) {
-      HEARTH_ASSIGN_OR_RETURN(made.left_[fp8], DeviceBuffer::Random(exec, left[fp8], fp8 == 1));
-      HEARTH_ASSIGN_OR_RETURN(made.right_[fp8], DeviceBuffer::Random(exec, right[fp8], fp8 == 1));
+  for (size_t i = 0; i < std::size(kOperandTypes); ++i) {
+    for (const auto& [bytes, buffer] :
+         {std::pair(left[i], &made.left_[i]), std::pair(right[i], &made.right_[i])}) {
+      if (bytes > 0) {
+        HEARTH_ASSIGN_OR_RETURN(*buffer, DeviceBuffer::Random(exec, bytes, kOperandTypes[i]));
+      }
     }
   }
   if (result > 0) {
-    HEARTH_ASSIGN_OR_RETURN(made.result_, DeviceBuffer::Random(exec, result, false));
+    HEARTH_ASSIGN_OR_RETURN(made.result_, DeviceBuffer::Random(exec, result, DType::kBF16));
   }
-  HEARTH_ASSIGN_OR_RETURN(made.scale_, DeviceBuffer::Random(exec, kScaleBytes, false));
+  constexpr float kOne = 1.0F;
+  HEARTH_ASSIGN_OR_RETURN(made.scale_, DeviceBuffer::Random(exec, sizeof(kOne), DType::kF32));
+  HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, made.scale_->data(), &kOne, sizeof(kOne)));
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec));
   return made;
 }
 
 kernels::GemmArgs ProductOperands::ArgsOf(const ProductShape& p) const {
-  const int fp8 = p.scaled ? 1 : 0;
+  const DeviceBuffer& left = *left_[OperandIndex(p.a)];
+  const DeviceBuffer& right = *right_[OperandIndex(p.b)];
   const auto view = [](const DeviceBuffer& buffer, DType dtype, int64_t rows, int64_t cols) {
     return TensorView(buffer.data(), dtype, {rows, cols});
   };
   kernels::GemmArgs gemm;
-  gemm.a = p.transpose_a ? view(*left_[fp8], p.a, p.k, p.m) : view(*left_[fp8], p.a, p.m, p.k);
-  gemm.b = p.transpose_b ? view(*right_[fp8], p.b, p.n, p.k) : view(*right_[fp8], p.b, p.k, p.n);
+  gemm.a = p.transpose_a ? view(left, p.a, p.k, p.m) : view(left, p.a, p.m, p.k);
+  gemm.b = p.transpose_b ? view(right, p.b, p.n, p.k) : view(right, p.b, p.k, p.n);
   gemm.c = view(*result_, p.c, p.m, p.n);
   gemm.transpose_a = p.transpose_a;
   gemm.transpose_b = p.transpose_b;

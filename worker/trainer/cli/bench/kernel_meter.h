@@ -22,10 +22,11 @@ namespace hearth::trainer {
 // Device memory that is freed with its owner.
 class DeviceBuffer {
  public:
-  // Filled with a repeated piece of random values: BF16 in (-1, 1), or FP8 codes of like size.
+  // Filled with a repeated piece of normal numbers: kBF16 and kF32 of deviation 1, FP8 with a
+  // scale.
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Random(const kernels::Exec& exec,
                                                               size_t bytes,
-                                                              bool fp8);
+                                                              kernels::DType dtype);
   ~DeviceBuffer();
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
@@ -69,6 +70,8 @@ absl::StatusOr<double> TimeProduct(const kernels::Exec& exec, const ProductShape
 // as the largest that needs it, and the products share them.
 class ProductOperands {
  public:
+  static constexpr size_t kTypes = 4;
+
   // Shapes with a buffer of more than `bytes_most` are not counted: Fits says so.
   static absl::StatusOr<ProductOperands> For(const kernels::Exec& exec,
                                              absl::Span<const ProductShape> products,
@@ -77,8 +80,8 @@ class ProductOperands {
   kernels::GemmArgs ArgsOf(const ProductShape& product) const;
 
  private:
-  // Operands in BF16 and in FP8: random values of one are none of the other.
-  std::array<std::unique_ptr<DeviceBuffer>, 2> left_, right_;
+  // By the operands' type: random values of one are none of another.
+  std::array<std::unique_ptr<DeviceBuffer>, kTypes> left_, right_;
   std::unique_ptr<DeviceBuffer> result_, scale_;
 };
 

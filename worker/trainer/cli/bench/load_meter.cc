@@ -32,14 +32,20 @@ struct Moments {
 
 }  // namespace
 
-absl::StatusOr<KernelRow> LoadMeter::Row(const KernelCall& call, double milliseconds) const {
-  HEARTH_RETURN_IF_ERROR(call());  // chooses plans
+absl::StatusOr<KernelRow> LoadMeter::Row(const KernelCall& call,
+                                         double milliseconds,
+                                         const KernelRows& meanwhile) const {
   HEARTH_ASSIGN_OR_RETURN(const Moments probe, Moments::New(exec_));
+  HEARTH_RETURN_IF_ERROR(Launch(meanwhile));
+  HEARTH_RETURN_IF_ERROR(call());  // chooses plans
   HEARTH_RETURN_IF_ERROR(probe.begin->Record(exec_));
   for (int i = 0; i < kProbes; ++i) {
     HEARTH_RETURN_IF_ERROR(call());
   }
   HEARTH_RETURN_IF_ERROR(probe.end->Record(exec_));
+  // Two rounds last for longer than a graph takes to record.
+  HEARTH_RETURN_IF_ERROR(Launch(meanwhile));
+  HEARTH_RETURN_IF_ERROR(Launch(meanwhile));
   HEARTH_RETURN_IF_ERROR(probe.end->Wait());
   const double ms = std::max(probe.end->MillisecondsSince(*probe.begin) / kProbes, 1e-3);
   KernelRow row;
@@ -56,27 +62,34 @@ absl::StatusOr<KernelRow> LoadMeter::Row(const KernelCall& call, double millisec
   return row;
 }
 
+absl::Status LoadMeter::Launch(const KernelRows& rows) const {
+  for (const KernelRow* row : rows) {
+    HEARTH_RETURN_IF_ERROR(row->graph->Launch(exec_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadMeter::Load(const KernelRows& rows, double seconds) const {
+  if (rows.empty()) {
+    return absl::OkStatus();
+  }
+  return RepeatAmong(*rows.front(), KernelRows(rows.begin() + 1, rows.end()), seconds).status();
+}
+
 absl::StatusOr<LoadMeter::Rate> LoadMeter::Repeat(const KernelCall& call, double seconds) const {
   HEARTH_ASSIGN_OR_RETURN(const KernelRow row, Row(call, kRowMs));
-  return Run(row, nullptr, seconds);
+  return RepeatAmong(row, {}, seconds);
 }
 
-absl::StatusOr<LoadMeter::Rate> LoadMeter::RepeatAmong(const KernelCall& call,
-                                                       double row_ms,
-                                                       const KernelRow& rest,
-                                                       double seconds) const {
-  HEARTH_ASSIGN_OR_RETURN(const KernelRow row, Row(call, row_ms));
-  return Run(row, &rest, seconds);
-}
-
-absl::StatusOr<LoadMeter::Rate> LoadMeter::Run(const KernelRow& row,
-                                               const KernelRow* rest,
-                                               double seconds) const {
+absl::StatusOr<LoadMeter::Rate> LoadMeter::RepeatAmong(
+    const KernelRow& row,
+    const KernelRows& rest,
+    double seconds,
+    const std::function<void()>& beside_end) const {
   std::array<Moments, 2> moments;
   for (Moments& slot : moments) {
     HEARTH_ASSIGN_OR_RETURN(slot, Moments::New(exec_));
   }
-  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
   Clock& clock = Clock::Real();
   const absl::Duration start = clock.Monotonic();
   const auto elapsed = [&] { return absl::ToDoubleSeconds(clock.Monotonic() - start); };
@@ -93,9 +106,10 @@ absl::StatusOr<LoadMeter::Rate> LoadMeter::Run(const KernelRow& row,
     HEARTH_RETURN_IF_ERROR(slot.begin->Record(exec_));
     HEARTH_RETURN_IF_ERROR(row.graph->Launch(exec_));
     HEARTH_RETURN_IF_ERROR(slot.end->Record(exec_));
-    if (rest != nullptr) {
-      HEARTH_RETURN_IF_ERROR(rest->graph->Launch(exec_));
-    }
+    HEARTH_RETURN_IF_ERROR(Launch(rest));
+  }
+  if (beside_end) {
+    beside_end();
   }
   HEARTH_RETURN_IF_ERROR(kernels::Synchronize(exec_));
   const double used = joules_() - before;

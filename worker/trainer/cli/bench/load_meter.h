@@ -1,12 +1,15 @@
 // How fast kernels run on a GPU that is as busy as in a step, for `bench --calibrate`. A GPU at its
-// power limit lowers its clock, by what it has computed over the last milliseconds; a kernel timed
-// after a pause is faster than the same kernel in a step. So nothing here pauses: two rounds of
-// work are always queued, and what was timed before the clock has settled does not count. Only on a
-// GPU; calls wait for the stream.
+// power limit lowers its clock, by what it has computed over the last milliseconds, and a warm one
+// by more than a cold one; a kernel timed after a pause is faster than the same kernel in a step.
+// So nothing here pauses: two rounds of work are always queued, what the host prepares it prepares
+// beside them, and what was timed before the clock has settled does not count. Only on a GPU; calls
+// wait for the stream.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/core/exec.h"
@@ -21,6 +24,8 @@ struct KernelRow {
   std::unique_ptr<kernels::Graph> graph;
   int calls = 0;
 };
+// What runs after each row that is timed, in this order.
+using KernelRows = std::vector<const KernelRow*>;
 
 class LoadMeter {
  public:
@@ -33,19 +38,26 @@ class LoadMeter {
     double watts = 0;  // over all of the time; 0: not known
   };
 
-  // As many calls as take about `milliseconds`. One before them may choose plans, which takes time.
-  absl::StatusOr<KernelRow> Row(const KernelCall& call, double milliseconds) const;
+  // As many calls as take about `milliseconds`, at least one. A call before them may choose plans,
+  // which takes time. While calls are counted and recorded, `meanwhile` runs.
+  absl::StatusOr<KernelRow> Row(const KernelCall& call,
+                                double milliseconds,
+                                const KernelRows& meanwhile = {}) const;
 
-  // The call again and again for `seconds`; after each row of it `rest`, if there is one, whose
-  // time does not count.
+  // Rounds of `rows` for `seconds`.
+  absl::Status Load(const KernelRows& rows, double seconds) const;
+
+  // The call again and again for `seconds`.
   absl::StatusOr<Rate> Repeat(const KernelCall& call, double seconds) const;
-  absl::StatusOr<Rate> RepeatAmong(const KernelCall& call,
-                                   double row_ms,
-                                   const KernelRow& rest,
-                                   double seconds) const;
+  // The row again and again for `seconds`; after each `rest`, whose time does not count.
+  // `beside_end` is called while the last rounds run.
+  absl::StatusOr<Rate> RepeatAmong(const KernelRow& row,
+                                   const KernelRows& rest,
+                                   double seconds,
+                                   const std::function<void()>& beside_end = {}) const;
 
  private:
-  absl::StatusOr<Rate> Run(const KernelRow& row, const KernelRow* rest, double seconds) const;
+  absl::Status Launch(const KernelRows& rows) const;
 
   const kernels::Exec& exec_;
   std::function<double()> joules_;

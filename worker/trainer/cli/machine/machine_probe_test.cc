@@ -1,11 +1,14 @@
 #include "worker/trainer/cli/machine/machine_probe.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/spec/recipe/recipe.h"
 #include "gtest/gtest.h"
+#include "kernels/gemm/probe_case.h"
 
 namespace hearth::trainer {
 namespace {
@@ -30,6 +33,41 @@ std::vector<std::string> Results(const nlohmann::json& gemm, const nlohmann::jso
     }
   }
   return out;
+}
+
+// A probe that asks for another product than jobs run may say of a GPU that FP8 jobs do not run
+// there.
+TEST(Probe, EachProductOfARecipeWithOneScaleATensorHasACase) {
+  int products = 0;
+  for (const spec::Recipe& recipe : spec::Recipes()) {
+    if (!recipe.tensor_scaled()) {
+      continue;
+    }
+    // The engine's dw = dyT x has dy first (kernels/gemm/gemm.h).
+    const struct {
+      const char* name;
+      const spec::Gemm& gemm;
+      const spec::Operand& a;
+      const spec::Operand& b;
+      kernels::DType c;
+    } rows[] = {
+        {"fprop", recipe.fprop, recipe.fprop.a, recipe.fprop.b, recipe.fprop.output},
+        {"dgrad", recipe.dgrad, recipe.dgrad.a, recipe.dgrad.b, recipe.dgrad.output},
+        {"wgrad", recipe.wgrad, recipe.wgrad.b, recipe.wgrad.a, recipe.parameters.gradient},
+    };
+    for (const auto& row : rows) {
+      const auto cases = kernels::ProbeCases();
+      const auto same = [&](const kernels::ProbeCase& which) {
+        return which.fallback == kernels::ProbeFallback::kStop && which.blocks == nullptr &&
+               which.a == row.a.dtype && which.b == row.b.dtype && which.c == row.c &&
+               which.fast == row.gemm.fast_accumulation;
+      };
+      EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), same))
+          << recipe.name << ": no case of kernels/gemm/probe_case.cc is its " << row.name;
+      ++products;
+    }
+  }
+  EXPECT_GE(products, 6);
 }
 
 // As cuBLASLt answers on a GPU without block-scaled units.
