@@ -69,6 +69,10 @@ class Blocks:
         codes[unclear] = np.searchsorted(self.middles, x[unclear])
         return codes
 
+    def bits(self, m, n):
+        """What a matrix of m x n takes."""
+        return m * n * (np.ceil(np.log2(len(self.values))) + 32 / self.block)
+
     def decode(self, codes, scale, shape):
         return (self.values[codes] * scale[:, None]).reshape(-1)[:int(np.prod(shape))].reshape(shape)
 
@@ -120,6 +124,137 @@ def int_tensor(bits):
         return (np.round(x / scale) * scale).astype(np.float32) if scale > 0 else x
 
     return rounded
+
+
+# ---- A momentum in 4 bits with its leading directions apart ----------------------------------------------------------
+
+def mu_law(bits, mu):
+    """Values that lie closer together towards 0: (1 + mu)^x - 1 over mu of evenly spaced x, and their negatives."""
+    half = np.expm1(np.arange(2**(bits - 1)) / (2**(bits - 1) - 1) * np.log1p(mu)) / mu
+    return np.concatenate([-half[:0:-1], half]).astype(np.float32)
+
+
+class BlockScales:
+    """For each element the largest magnitude of its block; x has whole blocks."""
+
+    def __init__(self, block=128):
+        self.block = block
+
+    def __call__(self, x):
+        return np.abs(x).reshape(-1, self.block).max(axis=1).repeat(self.block).reshape(x.shape)
+
+    def bits(self, m, n):
+        return 32 * m * n / self.block
+
+
+class RowColumnScales:
+    """The largest magnitude of an element's row or of its column, whichever is smaller."""
+
+    def __call__(self, x):
+        magnitude = np.abs(x)
+        return np.minimum(magnitude.max(axis=1, keepdims=True), magnitude.max(axis=0, keepdims=True))
+
+    def bits(self, m, n):
+        return 32 * (m + n)
+
+
+class SignedScales:
+    """The largest value of 16, with its sign turned, as in ggml's Q4_0; or a scale near it that gives a smaller square error. Each is an
+    e4m3 number times one FP32 number for the matrix."""
+
+    SHARES = (1, 8 / 7.4, 8 / 8.6, 8 / 9.4)
+
+    def __call__(self, x):
+        rows = x.reshape(-1, 16)
+        unit = max(np.abs(rows).max() / np.float32(448), LEAST_SCALE)
+        largest = np.take_along_axis(rows, np.abs(rows).argmax(axis=1)[:, None], 1) / -unit
+        scales = np.stack([e4m3(largest * np.float32(share)) * unit for share in self.SHARES])
+        y = np.divide(rows, scales, out=np.zeros_like(scales * rows), where=scales != 0)
+        best = ((Eighths()(y, None) * scales - rows)**2).sum(axis=2).argmin(axis=0)
+        return scales[best, np.arange(len(rows)), 0].repeat(16).reshape(x.shape)
+
+    def bits(self, m, n):
+        return 8 * m * n / 16
+
+
+class Eighths:
+    """Codes -8 to 7 over 8, to nearest."""
+
+    def __call__(self, y, rng):
+        return np.clip(np.round(y * np.float32(8)), -8, 7) / np.float32(8)
+
+
+class Nearest:
+    def __init__(self, values):
+        self.values, self.middles = values, ((values[1:].astype(np.float64) + values[:-1]) / 2).astype(np.float32)
+
+    def __call__(self, y, rng):
+        return self.values[np.searchsorted(self.middles, y)]  # at least the first, at most the last
+
+
+class Stochastic:
+    """One of the two values next to y, so that the mean of many draws is y."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __call__(self, y, rng):
+        above = np.clip(np.searchsorted(self.values, y), 1, len(self.values) - 1)
+        low, high = self.values[above - 1], self.values[above]
+        return np.where(rng.random(y.shape, np.float32) * (high - low) < y - low, high, low)
+
+
+class Dithered:
+    """Codes -8 to 7 over 7. A random number of half a step at most is added before rounding and taken off after decoding, which a
+    counter can make twice: the error is as small as that of rounding to nearest, and has the mean 0 whatever y is."""
+
+    def __call__(self, y, rng):
+        noise = rng.random(y.shape, np.float32) - np.float32(0.5)
+        return (np.clip(np.round(y * np.float32(7) + noise), -8, 7) - noise) / np.float32(7)
+
+
+class Protected:
+    """P R^T of rank `rank`, its factors in `factors`, and what is left of the matrix in few bits. One power iteration a step finds P and R,
+    from the R of the step before (`warm`) or from the same random matrix each time."""
+
+    FACTORS = {"bf16": (16, bf16), "int8": (8 + 32 / 128, Blocks(linear_signed(8), 128))}  # bits of a value, rounding
+
+    def __init__(self, rank, scales, rounding, factors="bf16", warm=True):
+        self.rank, self.scales, self.rounding, self.warm = rank, scales, rounding, warm
+        self.factor_bits, self.factors = self.FACTORS[factors]
+
+    def bits(self, m, n):
+        """What a matrix of m x n takes."""
+        return 4 * m * n + self.scales.bits(m, n) + self.factor_bits * self.rank * (m + n)
+
+    def of_matrix(self, number):
+        """A rounding for matrix `number`, which remembers what its format keeps."""
+        return ProtectedMatrix(self, number)
+
+
+class ProtectedMatrix:
+    def __init__(self, form, number):
+        self.form, self.rng, self.right = form, np.random.default_rng(4000 + number), None
+
+    def _leading(self, x):
+        rank = min(self.form.rank, *x.shape)
+        if rank == 0 or not x.any():
+            return np.zeros_like(x)
+        right = self.right
+        if right is None or not self.form.warm:
+            right = np.random.default_rng(5).standard_normal((x.shape[1], rank)).astype(np.float32)
+        left = np.linalg.qr(x @ right)[0]
+        left, self.right = self.form.factors(left), self.form.factors(x.T @ left)
+        return left @ self.right.T
+
+    def __call__(self, x):
+        if not np.isfinite(x).all():
+            return np.full(x.shape, np.nan, np.float32)
+        leading = self._leading(x)
+        rest = x - leading
+        scales = self.form.scales(rest)
+        y = np.divide(rest, scales, out=np.zeros_like(rest), where=np.abs(scales) >= LEAST_SCALE)
+        return leading + self.form.rounding(y, self.rng) * scales
 
 
 # ---- Stored weights --------------------------------------------------------------------------------------------------

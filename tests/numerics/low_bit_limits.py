@@ -4,10 +4,13 @@
   low_bit_limits.py --jobs 64 --results DIR --docs docs     runs everything on 64 cores and writes the page's tables and pictures
   low_bit_limits.py --jobs 64 --results DIR                 goes on where a stopped run was: each cell that is done has a file in DIR
   low_bit_limits.py --jobs 0 --results DIR --docs docs      the page of what is done
+  low_bit_limits.py --only /protected/ --jobs 2 --results DIR --docs docs --tables "facts protected" "training protected"
+                                                            one group, and its tables alone
 
-Newton-Schulz in INT4, INT8 and FP8; Muon's momentum in 8 to 2 bits; AdamW's state in 8 to 2 bits with linear and logarithmic v; weights in
-IQ2. On a two-layer toy and on hearth-tiny, which reads the project's own text as bytes. numpy alone; every random number comes from a seed
-that is printed. One machine gives the same bits each time; another BLAS rounds sums differently, which moves losses in the third digit.
+Newton-Schulz in INT4, INT8 and FP8; Muon's momentum in 8 to 2 bits, and in 4 with its leading directions apart; AdamW's state in 8 to 2
+bits with linear and logarithmic v; weights in IQ2. On a two-layer toy and on hearth-tiny, which reads the project's own text as bytes.
+numpy alone; every random number comes from a seed that is printed. One machine gives the same bits each time; another BLAS rounds sums
+differently, which moves losses in the third digit.
 """
 import argparse
 import glob
@@ -75,6 +78,12 @@ def ignoring_random(rounded):
 
 iq2 = f.Iq2()
 
+
+def protected(rank, scales="blocks", rounding="nearest", factors="bf16", **more):
+    return f.Protected(rank, {"blocks": f.BlockScales(), "lines": f.RowColumnScales(), "16": f.SignedScales()}[scales],
+                       {"nearest": f.Nearest(f.linear_signed(4)), "mu-law": f.Nearest(f.mu_law(4, 255)), "eighths": f.Eighths(),
+                        "stochastic": f.Stochastic(f.linear_signed(4)), "dithered": f.Dithered()}[rounding], factors, **more)
+
 # Group -> row -> how to train. The first row of a group is what the others are held against. A name with "engine:" is a format that the
 # engine has, with the engine's own rounding.
 TRAINING = {
@@ -86,6 +95,24 @@ TRAINING = {
         "3 bits, linear": momentum(blocks(f.linear_signed(3))),
         "3 bits, dynamic": momentum(blocks(f.dynamic_map(True, 3))),
         "2 bits, linear": momentum(blocks(f.linear_signed(2))),
+    },
+    # 4 bits and P R^T. "lines": scales of rows and columns; "16": of 16 values.
+    "protected": {
+        "fp32": momentum(None),
+        "engine: int8": momentum(f.STATE["int8"]["momentum"]),
+        "linear": momentum(protected(0)),
+        "linear, dithered": momentum(protected(0, rounding="dithered")),
+        "16": momentum(protected(0, "16", "eighths")),
+        "rank 4, 16": momentum(protected(4, "16", "eighths", "int8")),
+        "rank 8, linear": momentum(protected(8)),
+        "rank 8, linear, new start": momentum(protected(8, warm=False)),
+        "rank 8, mu-law": momentum(protected(8, rounding="mu-law")),
+        "rank 8, stochastic": momentum(protected(8, rounding="stochastic")),
+        "rank 8, lines, dithered": momentum(protected(8, "lines", "dithered", "int8")),
+        "rank 8, 16": momentum(protected(8, "16", "eighths", "int8")),
+        "rank 16, linear": momentum(protected(16)),
+        "rank 16, 16": momentum(protected(16, "16", "eighths", "int8")),
+        "rank 32, 16": momentum(protected(32, "16", "eighths", "int8")),
     },
     "iteration": {
         "fp32": momentum(None),
@@ -117,6 +144,9 @@ TRAINING = {
         "IQ2 after training": weights(None, export=iq2),
     },
 }
+
+# Where a format's bits a value are shown: matrices.
+BITS_OF = {"hearth-tiny": [(128, 128), (64, 128), (64, 128), (128, 128), (352, 128), (352, 128), (128, 352)], "2048 x 768": [(2048, 768)]}
 
 MODELS = {"toy": dict(lr=3e-3, decay=0.0), "hearth-tiny": dict(lr=3e-3, decay=0.1)}
 
@@ -172,6 +202,20 @@ def directions(name, rounding, seed, m):
 DIRECTIONS = {"fp32": f.same, "engine: int8": f.STATE["int8"]["momentum"], "4 bits, linear": f.STATE["int4"]["momentum"],
               "4 bits, dynamic": f.STATE["int4"]["m"], "3 bits, linear": blocks(f.linear_signed(3)),
               "2 bits, linear": blocks(f.linear_signed(2))}
+
+
+def after_steps(form, steps=5):
+    """The format's rounding of a matrix that did not change for some steps, so that its factors had time to find the directions."""
+    def rounded(u):
+        rounding = form.of_matrix(0)
+        return [rounding(u) for _ in range(steps)][-1]
+
+    return rounded
+
+
+DIRECTIONS.update({"4 bits, 16": after_steps(protected(0, "16", "eighths")),
+                   **{f"4 bits, rank {rank}": after_steps(protected(rank)) for rank in (8, 16, 32)},
+                   **{f"4 bits, rank {rank}, 16": after_steps(protected(rank, "16", "eighths", "int8")) for rank in (8, 16, 32)}})
 
 
 # ---- Training --------------------------------------------------------------------------------------------------------
@@ -370,7 +414,7 @@ def for_the_page(cells, args):
         if function is train:
             kind, (group, row) = arguments[0], arguments[1]
             keys.setdefault((kind, group, row), []).append(key)
-        elif key not in cells:
+        elif key not in cells and not args.tables:
             sys.exit(f"no page without {key}, which takes seconds")
     whole = {row for row, seeds in keys.items() if all(key in cells for key in seeds)}
     shown = [row for row in whole if (*row[:2], next(iter(TRAINING[row[1]]))) in whole]
@@ -396,11 +440,13 @@ def main():
     parser.add_argument("--only", default="", help="cells whose name contains this")
     parser.add_argument("--results", metavar="DIR", help="a file for each cell that is done; those that are there are not run again")
     parser.add_argument("--docs", help="folder of low-bit-limits.md, whose tables and pictures are written")
+    parser.add_argument("--tables", nargs="+", default=[], help="of the page: these alone, and no pictures")
     args = parser.parse_args()
     print(facts(args), flush=True)
     whole = {"facts": facts(args), "cells": run_all(args)}
     if args.docs:
-        page.write(args.docs, {**whole, "cells": for_the_page(whole["cells"], args)}, TRAINING, PRODUCTS, DIRECTIONS)
+        rows = TRAINING, PRODUCTS, DIRECTIONS, BITS_OF
+        page.write(args.docs, {**whole, "cells": for_the_page(whole["cells"], args)}, rows, args.tables)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ formats against the values that the engine is tested with."""
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import unittest
@@ -79,6 +80,11 @@ class Formats(unittest.TestCase):
                 self.assertEqual(len(np.unique(values)), 2**bits)
                 self.assertEqual(values[-1], 1)
         self.assertEqual(f.linear_signed(2).tolist(), [-1, 0, 1])
+        law = f.mu_law(4, 255)
+        self.assertEqual((len(law), law[7], law[14]), (15, 0, 1))
+        self.assertEqual(law.tolist(), (-law[::-1]).tolist())
+        # log(1 + 255 x) is even.
+        self.assertLess(np.ptp(np.diff(np.log1p(255 * law[7:]))), 1e-5)
 
     def test_codes_are_those_of_a_plain_search(self):
         x = np.random.default_rng(0).standard_normal(20000).clip(-4, 4).astype(np.float32) / 4
@@ -105,6 +111,53 @@ class Formats(unittest.TestCase):
             # Q4_0 cuts off at 7 of the 8 steps on the other side than its largest.
             inside = np.abs(x) < 0.8 * np.abs(x.reshape(-1, 32)).max(axis=1).repeat(32).reshape(x.shape)
             self.assertLess(np.abs(mean - x)[inside].max(), 0.12)
+
+    def test_without_leading_directions_only_the_blocks_are_left(self):
+        x = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+        plain = limits.protected(0)
+        self.assertEqual(plain.of_matrix(0)(x).tolist(), f.STATE["int4"]["momentum"](x).tolist())
+        self.assertEqual(plain.bits(64, 128), f.STATE["int4"]["momentum"].bits(64, 128))
+        self.assertFalse(limits.protected(8).of_matrix(0)(0 * x).any())
+        self.assertTrue(np.isnan(limits.protected(8).of_matrix(0)(x + np.float32(np.inf))).all())
+
+    def test_leading_directions_are_kept_apart(self):
+        rng = np.random.default_rng(0)
+        low = (rng.standard_normal((96, 4)) @ rng.standard_normal((4, 128))).astype(np.float32)
+        for scales, rounding, factors in (("blocks", "nearest", "bf16"), ("lines", "dithered", "int8"), ("16", "eighths", "int8")):
+            def error(rank, x=low):
+                y = limits.protected(rank, scales, rounding, factors).of_matrix(0)(x)
+                return float(np.linalg.norm(y - x) / np.linalg.norm(x))
+            # The rest has what the factors' rounding left, and is rounded too.
+            self.assertLess(error(4), 0.002)
+            self.assertGreater(error(3), 4 * error(4))
+            self.assertGreater(error(0), 0.05)
+
+    def test_a_warm_start_finds_the_directions_in_a_few_steps(self):
+        x = limits.decaying_matrix(1, 64, 64)
+        warm, cold = (limits.protected(8, warm=w).of_matrix(0) for w in (True, False))
+        first = [np.linalg.norm(r(x) - x) for r in (warm, cold)]
+        self.assertEqual(first[0], first[1])
+        last = [[np.linalg.norm(r(x) - x) for _ in range(4)][-1] for r in (warm, cold)]
+        self.assertEqual(last[1], first[1])
+        self.assertLess(last[0], 0.9 * first[0])
+
+    def test_rounding_at_random_keeps_means_and_dithering_is_nearer(self):
+        y = np.random.default_rng(0).uniform(-1, 1, 4096).astype(np.float32)
+        rng = np.random.default_rng(1)
+        draws = {name: np.array([r(y, rng) for _ in range(400)]) - y
+                 for name, r in (("stochastic", f.Stochastic(f.linear_signed(4))), ("dithered", f.Dithered()))}
+        inside = np.abs(y) < 6.5 / 7  # beyond it a dithered value may be cut off
+        for error in draws.values():
+            self.assertLess(np.abs(error.mean(axis=0))[inside].max(), 0.02)
+        self.assertLess(np.abs(draws["dithered"][:, inside]).max(), 0.5 / 7 + 1e-6)
+        self.assertLess((draws["dithered"]**2).mean(), 0.6 * (draws["stochastic"]**2).mean())
+
+    def test_scales_of_16_halve_the_square_error(self):
+        x = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+        blocks, small = limits.protected(0).of_matrix(0)(x) - x, limits.protected(0, "16", "eighths").of_matrix(0)(x) - x
+        self.assertLess((small**2).mean(), 0.5 * (blocks**2).mean())
+        self.assertEqual(limits.protected(0, "16", "eighths").bits(64, 128) / (64 * 128), 4.5)
+        self.assertEqual(limits.protected(8, "16", "eighths", "int8").bits(128, 128) / 128**2, 4.5 + 8.25 * 8 * 2 / 128)
 
 
 class Outcomes(unittest.TestCase):
@@ -137,6 +190,10 @@ class Outcomes(unittest.TestCase):
         self.assertLess(cells["4 bits, linear"]["weak"], 0.5 * exact)
         self.assertLess(cells["2 bits, linear"]["weak"], 0.15 * exact)
         self.assertGreater(cells["4 bits, linear"]["strong"], 0.98)
+        # Each rank protects more of them, and none all.
+        ranks = [cells["4 bits, linear"], *(cells[f"4 bits, rank {rank}"] for rank in (8, 16, 32))]
+        self.assertEqual([cell["weak"] for cell in ranks], sorted(cell["weak"] for cell in ranks))
+        self.assertLess(cells["4 bits, rank 16, 16"]["weak"], 0.95 * exact)
 
     def test_muon_with_int4_products_does_not_train_the_toy(self):
         rows = limits.TRAINING["iteration"]
@@ -170,7 +227,7 @@ class Results(unittest.TestCase):
             self.assertEqual(self.run_all(folder), {**whole, marked: {"largest": [7]}})
 
     def test_the_page_has_whole_rows_only(self):
-        args = limits.argparse.Namespace(size=16, steps=2, seeds=2, toy_steps=2, toy_seeds=2)
+        args = limits.argparse.Namespace(size=16, steps=2, seeds=2, toy_steps=2, toy_seeds=2, tables=[])
         cells = {key: {} for key, _, _ in limits.tasks(args)}
         self.assertEqual(limits.for_the_page(cells, args), cells)
         del cells["train/toy/adam/engine: int8/2"]
@@ -202,13 +259,32 @@ class Page(unittest.TestCase):
                 text = file.read()
             with open(os.path.join(out, "low-bit-limits.md"), "w") as file:
                 file.write(text)
-            page.write(out, {"cells": cells, "facts": facts}, limits.TRAINING, limits.PRODUCTS, limits.DIRECTIONS)
+            page.write(out, {"cells": cells, "facts": facts}, (limits.TRAINING, limits.PRODUCTS, limits.DIRECTIONS, limits.BITS_OF))
             with open(os.path.join(out, "low-bit-limits.md")) as file:
                 self.assertIn("**not finite** at step 2", file.read())
                 file.seek(0)
                 text = file.read()
             self.assertEqual(sorted(re.findall(r"\]\((low-bit-[a-z-]*\.svg)\)", text)),
                              sorted(name for name in os.listdir(out) if name.endswith(".svg")))
+
+    def test_one_table_can_be_written_alone(self):
+        cells = {f"train/{kind}/protected/{name}/1": {"losses": [2.0], "held_out": 2.0, "diverged": 0}
+                 for kind in limits.MODELS for name in limits.TRAINING["protected"]}
+
+        def read(folder):
+            with open(os.path.join(folder, "low-bit-limits.md")) as file:
+                return file.read()
+        with tempfile.TemporaryDirectory() as out:
+            shutil.copy(os.path.join(limits.ROOT, "docs", "low-bit-limits.md"), out)
+            rows = (limits.TRAINING, limits.PRODUCTS, limits.DIRECTIONS, limits.BITS_OF)
+            page.write(out, {"cells": cells, "facts": {}}, rows, ["training protected"])
+            self.assertEqual(os.listdir(out), ["low-bit-limits.md"])
+            parts = [re.match("(.*<!-- table training protected -->\n)(.*?)(<!-- end -->.*)", text, flags=re.S).groups()
+                     for text in map(read, (os.path.join(limits.ROOT, "docs"), out))]
+        self.assertEqual(parts[0][::2], parts[1][::2])
+        lines = parts[1][1].splitlines()
+        self.assertEqual(len(lines), 2 + len(limits.TRAINING["protected"]))
+        self.assertEqual(lines[2], "| fp32 | 32.00 | 32.00 | 2.000 | the reference | 2.0000 | the reference |")
 
 
 if __name__ == "__main__":

@@ -210,19 +210,28 @@ class Llama:
 
 class Optimizer:
     """AdamW or Muon of the engine (docs/optimizers.md). `formats` names a rounding for "m", "v" and "momentum" that states go through
-    after each step, in matrices of at least 4096 elements, as optimizer.state does it."""
+    after each step, in matrices of at least 4096 elements, as optimizer.state does it. One with `of_matrix` gives each logical matrix a
+    rounding of its own."""
 
     def __init__(self, model, muon, formats, lr, decay=0.1, betas=(0.9, 0.95), eps=1e-8, mu=0.95, clip=1.0, orthogonal=newton_schulz):
         self.model, self.muon, self.formats, self.lr, self.decay = model, muon, formats, lr, decay
         self.betas, self.eps, self.mu, self.clip, self.orthogonal = betas, eps, mu, clip, orthogonal
         self.states = {name: {k: np.zeros_like(w) for k in ("m", "v", "momentum")} for name, w in model.weights.items()}
+        self.by_matrix = {}  # (tensor, first row) -> its rounding
         self.step_number = 0
 
     def _rounded(self, name, kind, x):
         rounding = self.formats.get(kind)
         if rounding is None or name not in self.model.matrices or x.size < 4096:
             return x
-        return rounding(x).astype(x.dtype)
+        if not hasattr(rounding, "of_matrix"):
+            return rounding(x).astype(x.dtype)
+        out = np.empty_like(x)
+        for first, last in self.model.matrices[name]:
+            if (name, first) not in self.by_matrix:
+                self.by_matrix[name, first] = rounding.of_matrix(len(self.by_matrix))
+            out[first:last] = self.by_matrix[name, first](x[first:last])
+        return out
 
     def norm(self, gradients):
         return math.sqrt(sum(float((g.astype(np.float64)**2).sum()) for g in gradients.values()))

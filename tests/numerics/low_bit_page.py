@@ -75,6 +75,24 @@ def training_table(cells, group, rows):
     return table(["row", "hearth-tiny, held out", "gap", "toy, held out", "gap"], lines)
 
 
+def bits_text(row, matrices):
+    """Bits that a row's momentum takes for each value of the matrices, all of it counted."""
+    form = row["formats"]["momentum"]
+    values = sum(m * n for m, n in matrices)
+    return f"{32 if form is None else sum(form.bits(m, n) for m, n in matrices) / values:.2f}"
+
+
+def protected_table(cells, rows, bits_of):
+    """The group's table of training, with the bits of each row behind its name."""
+    lines = training_table(cells, "protected", rows).splitlines()
+    bits = [[f"bits, {name}" for name in bits_of], ["---" for _ in bits_of]]
+    bits += [[bits_text(row, matrices) for matrices in bits_of.values()] for row in rows.values()]
+    for i, columns in enumerate(bits):
+        name, rest = re.match(r"\| (.*?) \| (.*)", lines[i]).groups()
+        lines[i] = " | ".join(["| " + name, *columns, rest])
+    return "\n".join(lines) + "\n"
+
+
 def facts_table(facts):
     return table(["what", "value"], [
         ["text", f"{facts['text_bytes']:,} bytes for training, {facts['held_out_bytes']:,} held out, SHA-256 `{facts['text_sha256'][:16]}`"],
@@ -153,7 +171,8 @@ def training_picture(cells, kind, training, steps):
     titles = {"momentum": "Muon, format of the momentum", "iteration": "Muon, format of Newton-Schulz",
               "adam": "AdamW, format of m and v", "weights": "AdamW, format of the weights"}
     panels = []
-    for i, (group, rows) in enumerate(training.items()):
+    for i, group in enumerate(titles):
+        rows = training[group]
         panel = Panel(titles[group], 50 + 450 * (i % 2), 64 + 230 * (i // 2), 250, 170, steps, low, high, ticks)
         for name in rows:
             runs = seeds_of(cells, kind, group, name)
@@ -177,12 +196,26 @@ def pictures_of(cells, facts, training, products):
     return pictures
 
 
-def write(folder, whole, training, products, names):
+def tables_of(cells, facts, training, products, names, bits_of):
+    """Name of a table -> what makes it."""
+    tables = {"facts": lambda: facts_table(facts), "iteration": lambda: iteration_table(cells, products),
+              "directions": lambda: directions_table(cells, names)}
+    for group, rows in training.items():
+        tables["training " + group] = lambda group=group, rows=rows: training_table(cells, group, rows)
+    # It came later than the others and may be of another text.
+    tables["facts protected"] = tables["facts"]
+    tables["training protected"] = lambda: protected_table(cells, training["protected"], bits_of)
+    return tables
+
+
+def write(folder, whole, rows, only=()):
+    """`rows`: training, products, directions and where bits are shown. `only`: names of tables; else all of them and the pictures."""
     cells, facts = whole["cells"], whole["facts"]
-    tables = {"facts": facts_table(facts), "iteration": iteration_table(cells, products), "directions": directions_table(cells, names)}
-    tables.update({"training " + group: training_table(cells, group, rows) for group, rows in training.items()})
-    pictures = pictures_of(cells, facts, training, products)
-    tables["pictures"] = "\n".join(f"![{text}]({name})\n" for name, (text, _) in pictures.items())
+    makers = tables_of(cells, facts, *rows)
+    tables = {name: makers[name]() for name in only or makers}
+    pictures = {} if only else pictures_of(cells, facts, *rows[:2])
+    if pictures:
+        tables["pictures"] = "\n".join(f"![{text}]({name})\n" for name, (text, _) in pictures.items())
     path = os.path.join(folder, "low-bit-limits.md")
     with open(path) as file:
         text = file.read()
