@@ -17,6 +17,10 @@ namespace {
 
 // Pause after a Tick, in times its duration.
 constexpr double kTickPause = 4;
+// A commit may hold up so many reports that streams are not read until it is over; what they hold
+// back, heartbeats among it, is read soon after.
+constexpr absl::Duration kLongCommit = absl::Seconds(2);
+constexpr absl::Duration kReadOn = absl::Seconds(1);
 constexpr size_t kAuditMessageBytes = 200;
 
 CoreOptions WithGeneration(CoreOptions options, int64_t generation) {
@@ -84,7 +88,8 @@ Loop::Loop(const LoopOptions& options,
       inspector_(inspector),
       metrics_(metrics),
       last_audit_(state.audit.empty() ? 0 : state.audit.back().number()),
-      core_(WithGeneration(options.core, store.generation()), state.core, ReadClock()),
+      applied_(ReadClock()),
+      core_(WithGeneration(options.core, store.generation()), state.core, applied_),
       commits_(options.batch_max) {
   view_.Load(core_, state.events, state.core);
   view_.identity().Load(state.core.tokens, state.audit);
@@ -124,6 +129,13 @@ Now Loop::ReadClock() {
   return Now{clock_.Now(), clock_.Monotonic(), clock_.BootId()};
 }
 
+Now Loop::TimeOf(const Item& item) {
+  if (item.arrived.monotonic > applied_.monotonic) {
+    applied_ = item.arrived;
+  }
+  return applied_;
+}
+
 void Loop::Post(Command command, Done done) {
   Enqueue(Item{std::move(command), std::move(done), nullptr, std::nullopt}, true);
 }
@@ -154,6 +166,7 @@ void Loop::Enqueue(Item item, bool limited) {
     } else if (limited && queue_.size() >= options_.queue_max) {
       refusal = rpc::UnavailableError("too many changes are waiting", "BUSY", absl::Seconds(1));
     } else {
+      item.arrived = ReadClock();  // under the lock, so that times are in the order of the queue
       queue_.push_back(std::move(item));
       return;
     }
@@ -228,6 +241,7 @@ std::vector<Loop::Item> Loop::TakeBatch() {
     held_back_.pop_front();
   }
   absl::MutexLock lock(&mu_);
+  taken_ = ReadClock();
   while (!queue_.empty() && items.size() < options_.batch_max) {
     items.push_back(std::move(queue_.front()));
     queue_.pop_front();
@@ -278,7 +292,7 @@ std::vector<Effects> Loop::ApplyAll(std::vector<Item>& items, Replies& replies) 
       continue;
     }
     NameUnknownTasks(item.command);
-    effects.push_back(Apply(item.command));
+    effects.push_back(Apply(item));
     Reply reply;
     if (effects.back().reply.has_value()) {
       reply = *std::move(effects.back().reply);
@@ -295,16 +309,17 @@ std::vector<Effects> Loop::ApplyAll(std::vector<Item>& items, Replies& replies) 
 }
 
 void Loop::TickIfDue(std::vector<Effects>& effects) {
-  const Now now = ReadClock();
-  if (!held_back_.empty() || NextTick() > now.monotonic) {
+  if (!held_back_.empty() || NextTick() > taken_.monotonic) {
     return;
   }
-  effects.push_back(core_.Apply(Tick{}, now));
+  applied_ = taken_;
+  const absl::Duration start = clock_.Monotonic();
+  effects.push_back(core_.Apply(Tick{}, taken_));
   const absl::Duration end = clock_.Monotonic();
   if (effects.back().planned) {
-    metrics_.ObservePlan(end - now.monotonic);
+    metrics_.ObservePlan(end - start);
   }
-  tick_allowed_ = end + kTickPause * (end - now.monotonic);
+  tick_allowed_ = end + kTickPause * (end - start);
 }
 
 bool Loop::CommitWaiting(const Replies& replies) {
@@ -317,6 +332,9 @@ bool Loop::CommitWaiting(const Replies& replies) {
     const absl::Duration took = clock_.Monotonic() - start;
     metrics_.ObserveCommit(took, effects.size());
     commits_.Committed(took);
+    if (took > kLongCommit) {
+      tick_allowed_ = std::max(tick_allowed_, start + took + kReadOn);
+    }
     if (!status.ok()) {
       RefuseAll(replies, status);
       Fail(status);
@@ -343,7 +361,8 @@ absl::Status Loop::DiskFull(int64_t free_bytes) const {
 
 // What the core does, and what the audit log says of it. The caller is judged again: since the gate
 // let the call in, its token may have ended, or its job may be another one.
-Effects Loop::Apply(const Command& command) {
+Effects Loop::Apply(const Item& item) {
+  const Command& command = item.command;
   const Origin* origin = command.origin();
   absl::Status allowed;
   if (origin != nullptr && recheck_ != nullptr) {
@@ -351,7 +370,7 @@ Effects Loop::Apply(const Command& command) {
   }
   Effects effects;
   if (allowed.ok()) {
-    effects = core_.Apply(command, ReadClock());
+    effects = core_.Apply(command, TimeOf(item));
     metrics_.CountCommand(command);
   } else {
     effects.reply = Refusal(allowed);

@@ -12,6 +12,11 @@
 // most about a fifth of its time: with a few jobs every batch is scheduled at once, with tens of
 // thousands waiting a plan is made several times a second.
 //
+// A command is applied as of the moment at which it came, not of the one at which the loop got to
+// it: while a slow disk holds up a commit, streams are read on, and a worker that says nothing all
+// that time is as silent as it is. Only streams with many reports are held back meanwhile; after a
+// long commit they get a second before a Tick judges who is silent.
+//
 // To keep a filling disk from failing a commit, commands that need the disk
 // (CommandRow::needs_disk) are refused with RESOURCE_EXHAUSTED, unapplied, while less than
 // `min_free_bytes` are free.
@@ -106,6 +111,7 @@ class Loop {
     Done done;
     std::function<void(const Core*)> query;
     std::optional<v1::AuditRecord> refusal;
+    Now arrived = {};
   };
 
   void Run();
@@ -118,7 +124,7 @@ class Loop {
   void TickIfDue(std::vector<Effects>& effects);
   // Makes what waits durable and lets know. False: that failed, and the loop has stopped.
   bool CommitWaiting(const Replies& replies);
-  Effects Apply(const Command& command);
+  Effects Apply(const Item& item);
   Effects AuditOf(v1::AuditRecord record);
   absl::Status DiskFull(int64_t free_bytes) const;
   void Enqueue(Item item, bool limited) ABSL_LOCKS_EXCLUDED(mu_);
@@ -128,6 +134,8 @@ class Loop {
   // When the next Tick is due and allowed.
   absl::Duration NextTick() const { return std::max(core_.NextDeadline(), tick_allowed_); }
   Now ReadClock();
+  // When it came, or the core's time if that is later.
+  Now TimeOf(const Item& item);
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
 
   const LoopOptions options_;
@@ -142,7 +150,11 @@ class Loop {
   std::function<void(const absl::Status&)> on_fatal_;
   std::function<void()> on_turn_;
   Recheck recheck_;
-  int64_t last_audit_;   // number of the newest record; of the loop's thread
+  int64_t last_audit_;  // number of the newest record; of the loop's thread
+  // Both of the loop's thread. A Tick is as of the moment at which its batch was taken: all that
+  // came before is applied, unless the batch is full.
+  Now taken_;
+  Now applied_;          // time of the last command
   Core core_;            // of the loop's thread once started
   GroupCommit commits_;  // of the loop's thread
   absl::Duration tick_allowed_ = -absl::InfiniteDuration();
