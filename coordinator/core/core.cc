@@ -91,15 +91,6 @@ const CommandRow& RowOf(std::type_index type) {
   return *found;
 }
 
-bool Effects::NothingDurable() const {
-  auto durable = [](const auto& row) { return row.durable; };
-  return std::none_of(jobs.begin(), jobs.end(), durable) &&
-         std::none_of(workers.begin(), workers.end(), durable) && job_deletes.empty() &&
-         events.empty() && history.empty() && logs.empty() && worker_deletes.empty() &&
-         requests.empty() && request_deletes.empty() && kv_clears.empty() && kv_deletes.empty() &&
-         kv_puts.empty() && token_deletes.empty() && token_puts.empty() && audit.empty();
-}
-
 std::string MakeJobId(const std::string& name, const std::string& suffix) {
   return absl::StrCat(Slug(name, 62 - suffix.size()), "-", suffix);
 }

@@ -36,9 +36,9 @@
 // gap that the agent's Hello does not explain closes the connection, and the agent resends from its
 // first unacknowledged report.
 //
-// Key-value space. KvPut is a report and its rows are durable (Effects::kv_puts), so a coordinator
+// Key-value space. KvPut is a report and its rows are stored (Effects::kv_puts), so a coordinator
 // restart in mid-rendezvous restarts no gang: waits are asked again by the agents and answered from
-// the restored rows.
+// the restored rows, or from a put that its agent sends again. Answers do not wait for the commit.
 #pragma once
 
 #include <cstdint>
@@ -64,9 +64,9 @@
 namespace hearth::coordinator {
 
 // -------------------------------------------------------------------------------------------------
-// Effects. Rows, history and log are to be made durable first, as one batch (the effects of several
-// commands may share one, in order); then replies and messages go out. Effects that were not
-// committed must not be seen by anybody: after a failed commit the process ends.
+// Effects. Rows, history and log are to be made durable as one batch (the effects of several
+// commands may share one, in order); replies and messages go out after that, except for those that
+// the table in uncommitted.h lets go before. After a failed commit the process ends.
 
 struct JobRow {
   v1::JobRecord record;
@@ -155,7 +155,7 @@ struct Effects {
   std::vector<std::string> token_deletes;  // names; before token_puts
   std::vector<v1::TokenRecord> token_puts;
   std::vector<v1::AuditRecord> audit;  // numbers strictly increasing over the life of the store
-  // After the commit. Messages are in order per connection; those to a closed one are dropped.
+  // After the commit, in order per connection, or early (uncommitted.h). A closed one drops its.
   std::vector<OutgoingMessage> messages;
   std::vector<CloseConnection> closes;  // after the messages
   std::vector<InspectionRequest> inspections;
@@ -166,7 +166,7 @@ struct Effects {
   std::vector<CheckpointWrite> checkpoint_writes;
   std::vector<std::string> delivery_outcomes;  // delivered | failed (one attempt) | abandoned
 
-  // Nothing that needs a commit.
+  // Nothing that needs a commit (uncommitted.h).
   bool NothingDurable() const;
 };
 

@@ -97,10 +97,10 @@ absl::StatusOr<core::RestoredState> Durable::Start() {
   return failure;
 }
 
-bool Durable::Commit(const core::Effects& effects) {
+bool Durable::Commit(absl::Span<const core::Effects> batch) {
   // Now and then the journal goes to the files, so that crashes hit this as well.
   const bool moves = random_() % 50 == 0;
-  return (!moves || store_->Flush().ok()) && store_->Commit({&effects, 1}).ok();
+  return (!moves || store_->Flush().ok()) && store_->Commit(batch).ok();
 }
 
 void Durable::ArmEnd(int64_t most) {

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "absl/types/span.h"
 #include "coordinator/store/store.h"
 #include "tests/sim/world.h"
 #include "tests/support/common/sim_disk.h"
@@ -26,7 +27,7 @@ class Durable {
 
   // False: the disk has failed, at the end of the program or of the machine. Whether the effects
   // are on it nobody knows before the next start.
-  bool Commit(const core::Effects& effects);
+  bool Commit(absl::Span<const core::Effects> batch);
   // The end comes at one of the next `most` changes of the disk.
   void ArmEnd(int64_t most);
   // The coordinator ends: killed, or with the machine's power.

@@ -40,6 +40,7 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
   int64_t refused = 0;
   int64_t waited = 0;
   int64_t extended = 0;
+  int64_t unbacked = 0;
   absl::Duration virtual_time;
   std::map<std::string, int64_t> reasons;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
@@ -57,6 +58,7 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
     refused += world.refused();
     waited += world.started_after_waiting();
     extended += world.extended();
+    unbacked += world.unbacked();
     virtual_time += world.virtual_time();
     for (const auto& [reason, count] : world.reasons()) {
       reasons[reason] += count;
@@ -67,7 +69,8 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
             << " of virtual time\n  " << overtakings << " starts ahead of older jobs, " << aged
             << " ahead of jobs of higher priority\n  " << told << " notifications told, " << refused
             << " refused, " << waited << " starts after a time or another job\n  " << extended
-            << " jobs extended after their success\n";
+            << " jobs extended after their success, " << unbacked
+            << " messages that left before a commit that never came\n";
   for (const auto& [reason, count] : reasons) {
     std::cout << "  " << reason << ": " << count << "\n";
   }
@@ -79,6 +82,7 @@ TEST(Simulation, EverySeed_KeepsTheInvariants) {
     EXPECT_GT(refused, 0);
     EXPECT_GT(waited, 0);
     EXPECT_GT(extended, 0);
+    EXPECT_GT(unbacked, 0);
   }
 }
 

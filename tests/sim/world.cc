@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/transitions.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr absl::Duration kFaultTime = absl::Seconds(150);
 constexpr absl::Duration kRootsSettle = absl::Seconds(45);
 constexpr absl::Duration kEndTime = absl::Minutes(40);
+constexpr size_t kCommitMost = 64;
 
 core::CoreOptions Options(int64_t generation, absl::Duration aging) {
   core::CoreOptions options;
@@ -148,6 +150,7 @@ void World::StartCoordinator() {
                (AllFaults() && submitted_.size() == static_cast<size_t>(job_count_) && Chance(0.2));
   AddReceivers(options);
   core_ = std::make_unique<core::Core>(options, state, Now());
+  commits_ = std::make_unique<core::GroupCommit>(kCommitMost);
   Tick(generation_);
 }
 
@@ -163,8 +166,10 @@ core::RestoredState World::Restore() {
     return store_.Load();
   }
   std::string difference = durable_->Difference(store_, *found);
-  if (const auto effects = std::move(in_the_making_); effects != nullptr && !difference.empty()) {
-    Commit(*effects);
+  if (const auto batch = std::exchange(in_the_making_, {}); !batch.empty() && !difference.empty()) {
+    for (const core::Effects& effects : batch) {
+      Commit(effects);
+    }
     difference = durable_->Difference(store_, *found);
   }
   if (!difference.empty()) {
@@ -177,20 +182,52 @@ core::RestoredState World::Restore() {
   return *found;
 }
 
-bool World::Persist(const core::Effects& effects) {
-  if (durable_ != nullptr && !effects.NothingDurable() && !durable_->Commit(effects)) {
-    in_the_making_ = std::make_unique<core::Effects>(effects);
+std::optional<World::Committed> World::Persist() {
+  const bool stored = commits_->AnyStored();
+  Committed committed{commits_->Take(), {}};
+  const std::vector<Waiting> waiting = std::exchange(waiting_, {});
+  if (durable_ != nullptr && stored && !durable_->Commit(committed.effects)) {
+    in_the_making_ = std::move(committed.effects);
     Say("the end comes within a commit");
     CrashCoordinator();
-    return false;
+    return std::nullopt;
   }
-  Commit(effects);
-  return true;
+  for (const core::Effects& effects : committed.effects) {
+    Commit(effects);
+  }
+  if (stored) {
+    commits_->Committed(Ms(0, 600));  // the next pause is up to four times as long
+  }
+  early_ = 0;
+  for (const Waiting& one : waiting) {
+    committed.answers.push_back(one.answer);
+    if (const auto* done = one.command.As<core::DeliveryDone>(); done != nullptr) {
+      TakeAnswer(*done);
+    }
+  }
+  return committed;
+}
+
+void World::CommitIfDue(int64_t generation) {
+  if (core_ == nullptr || generation != generation_ || commits_->DueAt() > clock_.Monotonic()) {
+    return;
+  }
+  if (clock_.Monotonic() < stalled_until_) {
+    After(stalled_until_ - clock_.Monotonic(), [this, generation] { CommitIfDue(generation); });
+    return;
+  }
+  if (const std::optional<Committed> committed = Persist()) {
+    Carry(*committed);
+  }
 }
 
 void World::CrashCoordinator() {
   Say("coordinator crashes");
   core_.reset();
+  commits_.reset();
+  waiting_.clear();
+  commit_at_ = -absl::InfiniteDuration();
+  unbacked_ += std::exchange(early_, 0);
   if (durable_ != nullptr) {
     durable_->End(Chance(0.5));
   }
@@ -245,11 +282,25 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
       submit_times_[event.job_id()] = clock_.Monotonic();
     }
   }
-  if (!Persist(effects)) {
+  waiting_.push_back({command, std::move(answer)});
+  for (const core::OutgoingMessage& out : commits_->Add(effects, clock_.Monotonic())) {
+    ++early_;
+    SendDown(out);
+  }
+  if (!healed_ && Chance(crash_chance_)) {
+    CrashCoordinator();  // before the commit, but some messages have left
     return;
   }
-  if (const auto* done = command.As<core::DeliveryDone>(); done != nullptr) {
-    TakeAnswer(*done);
+  std::optional<Committed> committed;
+  const absl::Duration due = commits_->DueAt();
+  if (due <= clock_.Monotonic()) {
+    committed = Persist();
+    if (!committed.has_value()) {
+      return;
+    }
+  } else if (due != commit_at_) {
+    commit_at_ = due;
+    After(due - clock_.Monotonic(), [this, generation = generation_] { CommitIfDue(generation); });
   }
   CheckCore(tick);
   CheckOrder(effects);
@@ -257,7 +308,9 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
     CrashCoordinator();  // after the commit, before anything was sent
     return;
   }
-  Carry(effects, answer);
+  if (committed.has_value()) {
+    Carry(*committed);
+  }
 }
 
 // Continues a process that stood still: what had arrived is worked off in order.
@@ -274,8 +327,18 @@ void World::Continue() {
   draining_ = false;
 }
 
-void World::Carry(const core::Effects& effects,
-                  const std::function<void(const core::Reply&)>& answer) {
+void World::Carry(const Committed& committed) {
+  for (const core::Effects& effects : committed.effects) {
+    Carry(effects);
+  }
+  for (size_t i = 0; i < committed.effects.size(); ++i) {
+    if (committed.effects[i].reply.has_value() && committed.answers[i] != nullptr) {
+      committed.answers[i](*committed.effects[i].reply);
+    }
+  }
+}
+
+void World::Carry(const core::Effects& effects) {
   for (const core::OutgoingMessage& out : effects.messages) {
     SendDown(out);
   }
@@ -299,9 +362,6 @@ void World::Carry(const core::Effects& effects,
   }
   for (const core::DeliveryRequest& request : effects.deliveries) {
     Deliver(request);
-  }
-  if (effects.reply.has_value() && answer != nullptr) {
-    answer(*effects.reply);
   }
 }
 

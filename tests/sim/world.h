@@ -2,14 +2,16 @@
 // one mode the real one, on a disk that loses power), a network that delays, cuts in both
 // directions or in one, drops and repeats, users whose commands overtake each other, wall clocks
 // that jump, worker daemons that crash and come back, gangs that train in lockstep, receivers of
-// notifications that fail or take long, and jobs that wait for a time or for another job. All from
-// one seed, on a FakeClock.
+// notifications that fail or take long, and jobs that wait for a time or for another job. Commits
+// are made as the event loop makes them: some messages leave before, reports wait for the next one,
+// and a crash takes back what waited. All from one seed, on a FakeClock.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <random>
 #include <set>
@@ -19,6 +21,7 @@
 
 #include "common/time/clock.h"
 #include "coordinator/core/core.h"
+#include "coordinator/core/group_commit.h"
 #include "tests/support/common/fake_clock.h"
 
 namespace hearth::sim {
@@ -127,6 +130,8 @@ class World {
   int64_t refused() const { return refused_; }
   // Jobs that have succeeded and were resumed with more steps.
   int64_t extended() const { return extended_; }
+  // Messages that left before a commit which a crash then prevented.
+  int64_t unbacked() const { return unbacked_; }
   // First starts of jobs that had to wait for a time or for another job.
   int64_t started_after_waiting() const { return started_after_waiting_; }
 
@@ -142,12 +147,20 @@ class World {
   void StartCoordinator();
   core::RestoredState Restore();
   void CrashCoordinator();
-  // False: the coordinator ended meanwhile.
-  bool Persist(const core::Effects& effects);
+  // A coordinator's commit is due at a time of its own.
+  void CommitIfDue(int64_t generation);
+  // Commits all that waits; nullopt: the coordinator ended meanwhile.
+  struct Committed {
+    std::vector<core::Effects> effects;
+    std::vector<std::function<void(const core::Reply&)>> answers;  // of each
+  };
+  std::optional<Committed> Persist();
   void Tick(int64_t generation);
   void Give(core::Command command, std::function<void(const core::Reply&)> answer = nullptr);
   void Continue();
-  void Carry(const core::Effects& effects, const std::function<void(const core::Reply&)>& answer);
+  // After the commit: what leaves then.
+  void Carry(const Committed& committed);
+  void Carry(const core::Effects& effects);
   void Submit(int index);
   void Fault();
   // No packet gets through for a while, or in one direction, to this worker or to all.
@@ -270,9 +283,17 @@ class World {
   bool booted_ = false;  // the coordinator's machine has, after the first time
 
   Store store_;
-  std::unique_ptr<Durable> durable_;              // null = `store_` is all
-  std::unique_ptr<core::Effects> in_the_making_;  // whether they are on the disk nobody knows
-  std::unique_ptr<core::Core> core_;              // null = crashed
+  std::unique_ptr<Durable> durable_;          // null = `store_` is all
+  std::vector<core::Effects> in_the_making_;  // whether they are on the disk nobody knows
+  std::unique_ptr<core::Core> core_;          // null = crashed
+  // Commands whose effects wait in commits_, each with its answer.
+  struct Waiting {
+    core::Command command;
+    std::function<void(const core::Reply&)> answer;
+  };
+  std::unique_ptr<core::GroupCommit> commits_;  // of this coordinator
+  std::vector<Waiting> waiting_;
+  absl::Duration commit_at_;  // an event looks whether it is due
   int64_t generation_ = 0;
   absl::Duration offset_;  // of the monotonic clock: each boot has its own origin
   std::string boot_id_;
@@ -307,6 +328,8 @@ class World {
   int64_t refused_ = 0;
   int64_t started_after_waiting_ = 0;
   int64_t extended_ = 0;
+  int64_t early_ = 0;  // messages that left before the commit that is due
+  int64_t unbacked_ = 0;
 
   std::vector<std::unique_ptr<Daemon>> daemons_;
   std::map<uint64_t, Link> links_;

@@ -1,8 +1,8 @@
 // The key-value space of each job's present epoch, through which its ranks find each other.
 //
-// A put is durable (Effects::kv_puts), so a restart of the coordinator in mid-rendezvous restarts
-// no gang: agents ask again for what they wait for and are answered from the restored rows. Waits
-// are not kept.
+// A put is stored (Effects::kv_puts), though answers do not wait for that, so a restart of the
+// coordinator in mid-rendezvous restarts no gang: agents ask again and are answered from restored
+// rows, or when a put that was not stored yet comes again. Waits are not kept.
 #pragma once
 
 #include <cstdint>

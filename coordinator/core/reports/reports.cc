@@ -53,7 +53,7 @@ void Reports::Take(const AgentReport& command) {
       Apply(*worker, *job, rank, report);
     }
   }
-  // It leaves after the commit, as all messages do: only then may the worker forget the report.
+  // It leaves after the commit (uncommitted.h): only then may the worker forget the report.
   Ack(*worker, report.job_id(), report.epoch(), report.rank(),
       job->record().ranks(rank).applied_seq());
 }

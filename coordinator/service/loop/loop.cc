@@ -17,6 +17,10 @@ namespace {
 
 // Pause after a Tick, in times its duration.
 constexpr double kTickPause = 4;
+// A commit may hold up so many reports that streams are not read until it is over; what they hold
+// back, heartbeats among it, is read soon after.
+constexpr absl::Duration kLongCommit = absl::Seconds(2);
+constexpr absl::Duration kReadOn = absl::Seconds(1);
 constexpr size_t kAuditMessageBytes = 200;
 
 CoreOptions WithGeneration(CoreOptions options, int64_t generation) {
@@ -44,6 +48,14 @@ v1::AuditRecord AuditRecordOf(const Origin& origin,
   return record;
 }
 
+void AnswerAll(const std::vector<std::pair<Loop::Done, Reply>>& replies) {
+  for (const auto& [done, reply] : replies) {
+    if (done != nullptr) {
+      done(reply);
+    }
+  }
+}
+
 // Answers a batch that could not be stored.
 void RefuseAll(const std::vector<std::pair<Loop::Done, Reply>>& replies,
                const absl::Status& status) {
@@ -56,11 +68,6 @@ void RefuseAll(const std::vector<std::pair<Loop::Done, Reply>>& replies,
       done(Refusal(answer));
     }
   }
-}
-
-bool HasDurableRows(const std::vector<Effects>& effects) {
-  return std::any_of(effects.begin(), effects.end(),
-                     [](const Effects& e) { return !e.NothingDurable(); });
 }
 
 }  // namespace
@@ -81,7 +88,9 @@ Loop::Loop(const LoopOptions& options,
       inspector_(inspector),
       metrics_(metrics),
       last_audit_(state.audit.empty() ? 0 : state.audit.back().number()),
-      core_(WithGeneration(options.core, store.generation()), state.core, ReadClock()) {
+      applied_(ReadClock()),
+      core_(WithGeneration(options.core, store.generation()), state.core, applied_),
+      commits_(options.batch_max) {
   view_.Load(core_, state.events, state.core);
   view_.identity().Load(state.core.tokens, state.audit);
 }
@@ -120,6 +129,13 @@ Now Loop::ReadClock() {
   return Now{clock_.Now(), clock_.Monotonic(), clock_.BootId()};
 }
 
+Now Loop::TimeOf(const Item& item) {
+  if (item.arrived.monotonic > applied_.monotonic) {
+    applied_ = item.arrived;
+  }
+  return applied_;
+}
+
 void Loop::Post(Command command, Done done) {
   Enqueue(Item{std::move(command), std::move(done), nullptr, std::nullopt}, true);
 }
@@ -150,6 +166,7 @@ void Loop::Enqueue(Item item, bool limited) {
     } else if (limited && queue_.size() >= options_.queue_max) {
       refusal = rpc::UnavailableError("too many changes are waiting", "BUSY", absl::Seconds(1));
     } else {
+      item.arrived = ReadClock();  // under the lock, so that times are in the order of the queue
       queue_.push_back(std::move(item));
       return;
     }
@@ -174,6 +191,15 @@ void Loop::Run() {
       on_turn_();
     }
   }
+  bool failed = false;
+  {
+    absl::MutexLock lock(&mu_);
+    failed = stopped_;
+  }
+  // Reports that wait would come again after the next start; their agents need not keep them.
+  if (!failed) {
+    CommitWaiting({});
+  }
   // All who asked get an answer: those that were queued, and those held back for their turn.
   std::deque<Item> rest;
   {
@@ -195,12 +221,12 @@ void Loop::Run() {
 
 // False when the loop is to end.
 bool Loop::WaitForWork() {
-  const absl::Duration until_tick = NextTick() - clock_.Monotonic();
+  const absl::Duration rest = std::min(NextTick(), commits_.DueAt()) - clock_.Monotonic();
   absl::MutexLock lock(&mu_);
   // Commands that were held back are work already; nothing will announce them.
-  if (held_back_.empty() && until_tick > absl::ZeroDuration()) {
+  if (held_back_.empty() && rest > absl::ZeroDuration()) {
     clock_.AwaitWithTimeout(mu_, absl::Condition(this, &Loop::Ready),
-                            std::min(until_tick, absl::Seconds(1)));
+                            std::min(rest, absl::Seconds(1)));
   }
   // A loop that stops does first what came before the stop.
   return !stopped_ && !(stopping_ && queue_.empty() && held_back_.empty());
@@ -215,6 +241,7 @@ std::vector<Loop::Item> Loop::TakeBatch() {
     held_back_.pop_front();
   }
   absl::MutexLock lock(&mu_);
+  taken_ = ReadClock();
   while (!queue_.empty() && items.size() < options_.batch_max) {
     items.push_back(std::move(queue_.front()));
     queue_.pop_front();
@@ -224,10 +251,28 @@ std::vector<Loop::Item> Loop::TakeBatch() {
 }
 
 void Loop::Process(std::vector<Item> items) {
+  Replies replies;
+  std::vector<Effects> effects = ApplyAll(items, replies);
+  TickIfDue(effects);
+  metrics_.SetIsolated(core_.isolated());
+  for (Effects& e : effects) {
+    // Before a commit, which takes its time.
+    for (OutgoingMessage& message : commits_.Add(std::move(e), clock_.Monotonic())) {
+      hub_.Send(message.connection_id, std::move(message.message));
+    }
+  }
+  if (commits_.DueAt() <= clock_.Monotonic()) {
+    CommitWaiting(replies);
+  } else {
+    // Commands without an answer, and refusals: an answer would be durable first.
+    AnswerAll(replies);
+  }
+}
+
+std::vector<Effects> Loop::ApplyAll(std::vector<Item>& items, Replies& replies) {
   const int64_t free_bytes = store_.FreeBytes();
   const bool low_space = free_bytes >= 0 && free_bytes < options_.min_free_bytes;
   std::vector<Effects> effects;
-  std::vector<std::pair<Done, Reply>> replies;
   size_t taken = 0;
   while (taken < items.size()) {
     Item& item = items[taken++];
@@ -247,7 +292,7 @@ void Loop::Process(std::vector<Item> items) {
       continue;
     }
     NameUnknownTasks(item.command);
-    effects.push_back(Apply(item.command));
+    effects.push_back(Apply(item));
     Reply reply;
     if (effects.back().reply.has_value()) {
       reply = *std::move(effects.back().reply);
@@ -260,38 +305,50 @@ void Loop::Process(std::vector<Item> items) {
   held_back_.insert(held_back_.begin(),
                     std::make_move_iterator(items.begin() + static_cast<std::ptrdiff_t>(taken)),
                     std::make_move_iterator(items.end()));
-  const Now now = ReadClock();
-  if (held_back_.empty() && NextTick() <= now.monotonic) {
-    effects.push_back(core_.Apply(Tick{}, now));
-    const absl::Duration end = clock_.Monotonic();
-    if (effects.back().planned) {
-      metrics_.ObservePlan(end - now.monotonic);
-    }
-    tick_allowed_ = end + kTickPause * (end - now.monotonic);
+  return effects;
+}
+
+void Loop::TickIfDue(std::vector<Effects>& effects) {
+  if (!held_back_.empty() || NextTick() > taken_.monotonic) {
+    return;
   }
+  applied_ = taken_;
+  const absl::Duration start = clock_.Monotonic();
+  effects.push_back(core_.Apply(Tick{}, taken_));
+  const absl::Duration end = clock_.Monotonic();
+  if (effects.back().planned) {
+    metrics_.ObservePlan(end - start);
+  }
+  tick_allowed_ = end + kTickPause * (end - start);
+}
+
+bool Loop::CommitWaiting(const Replies& replies) {
+  const bool stored = commits_.AnyStored();
+  std::vector<Effects> effects = commits_.Take();
   // On the disk before anybody hears of it, as a crash must not undo what somebody was told.
-  if (HasDurableRows(effects)) {
+  if (stored) {
     const absl::Duration start = clock_.Monotonic();
     const absl::Status status = store_.Commit(effects).status();
-    metrics_.ObserveCommit(clock_.Monotonic() - start, replies.size());
+    const absl::Duration took = clock_.Monotonic() - start;
+    metrics_.ObserveCommit(took, effects.size());
+    commits_.Committed(took);
+    if (took > kLongCommit) {
+      tick_allowed_ = std::max(tick_allowed_, start + took + kReadOn);
+    }
     if (!status.ok()) {
       RefuseAll(replies, status);
       Fail(status);
-      return;
+      return false;
     }
   }
   if (!replies.empty()) {
     HEARTH_FAULT_POINT("coordinator.before_reply");
   }
   metrics_.Observe(effects, view_);
-  metrics_.SetIsolated(core_.isolated());
   view_.Apply(absl::MakeSpan(effects));
-  for (const auto& [done, reply] : replies) {
-    if (done != nullptr) {
-      done(reply);
-    }
-  }
+  AnswerAll(replies);
   LetKnow(effects);
+  return true;
 }
 
 absl::Status Loop::DiskFull(int64_t free_bytes) const {
@@ -304,7 +361,8 @@ absl::Status Loop::DiskFull(int64_t free_bytes) const {
 
 // What the core does, and what the audit log says of it. The caller is judged again: since the gate
 // let the call in, its token may have ended, or its job may be another one.
-Effects Loop::Apply(const Command& command) {
+Effects Loop::Apply(const Item& item) {
+  const Command& command = item.command;
   const Origin* origin = command.origin();
   absl::Status allowed;
   if (origin != nullptr && recheck_ != nullptr) {
@@ -312,7 +370,7 @@ Effects Loop::Apply(const Command& command) {
   }
   Effects effects;
   if (allowed.ok()) {
-    effects = core_.Apply(command, ReadClock());
+    effects = core_.Apply(command, TimeOf(item));
     metrics_.CountCommand(command);
   } else {
     effects.reply = Refusal(allowed);

@@ -19,7 +19,8 @@
 
 namespace hearth::coordinator {
 
-// Plays hearth-worker: one stream, messages kept in order, InspectPaths answered by itself.
+// Plays hearth-worker: one stream, messages kept in order, InspectPaths answered by itself. `more`
+// is merged into its Hello.
 class FakeAgent {
  public:
   static constexpr absl::Duration kPatience = absl::Seconds(10);
@@ -27,7 +28,8 @@ class FakeAgent {
   FakeAgent(const std::string& address,
             const std::string& worker_id,
             int64_t memory_bytes = 1 << 30,
-            const std::string& gpu = "")
+            const std::string& gpu = "",
+            const v1::Hello& more = {})
       : stub_(v1::AgentService::NewStub(
             grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
     stream_ = stub_->Connect(&context_);
@@ -43,6 +45,7 @@ class FakeAgent {
     hello.set_http_address("127.0.0.1:7080");
     hello.set_checkpoint_root("/root");
     hello.set_root_uuid("root-uuid");
+    hello.MergeFrom(more);
     Write(message);
     reader_ = std::thread([this] { Read(); });
   }
