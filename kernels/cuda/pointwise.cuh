@@ -9,7 +9,7 @@
 //   kBlocks           : resident blocks of a multiprocessor to leave registers for
 //   Input(i, row, col): the address of element (row, col) of input i, linear in row
 //   kBias, bias       : whether Apply wants a bias; [cols] or null
-//   kQuantisedAlone   : whether there are kernels for QuantisedAlone outputs, on top of that for any
+//   kQuantisedAlone   : whether there are kernels for QuantisedAlone outputs, beside that for any
 //   kKept, kKeptInputs, kept : inputs 0 to kKeptInputs - 1, rows of one matrix side by side from
 //                       Input(0, 0, 0) on, are also written to `kept`, or read from there instead
 //   kExtra, extra     : 1: Apply has one more result, a matrix [rows, cols] of its own of which
@@ -250,6 +250,32 @@ __device__ __forceinline__ uint2 QuantizePackAs(const float (&v)[8], float scale
   return QuantizePack(v, scale, e4m3);
 }
 
+// The bytes of a block's tiles by columns.
+template <typename Op, typename Tile, bool kWhole, int kWords>
+__device__ __forceinline__ void WriteTileColumns(const Op& op,
+                                                 const QuantView& quant,
+                                                 uint32_t (&words)[kResults<Op>][kWords],
+                                                 int64_t rows,
+                                                 int64_t cols,
+                                                 int64_t row0,
+                                                 int64_t col0) {
+  int tile_rows = Tile::kRows;
+  int tile_cols = Tile::kCols;
+  if constexpr (!kWhole) {
+    tile_rows = static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows)));
+    tile_cols = static_cast<int>(min(cols - col0, static_cast<int64_t>(Tile::kCols)));
+  }
+#pragma unroll
+  for (int o = 0; o < Op::kOutputs; ++o) {
+    QuantTile<128>(words[o], Tile::kCols)
+        .WriteColumns(quant.columns, rows, row0, o * cols + col0, tile_rows, tile_cols);
+  }
+  if constexpr (Op::kExtra == 1) {
+    QuantTile<128>(words[Op::kOutputs], Tile::kCols)
+        .WriteColumns(op.extra.columns, rows, row0, col0, tile_rows, tile_cols);
+  }
+}
+
 // cols is a multiple of 8 and everything is aligned to 16 bytes; with kColumns, rows and cols are
 // multiples of 16.
 template <typename A, typename Op, bool kColumns, typename Outputs>
@@ -305,21 +331,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
   ApplyToTile<A, Tile, kFixed>(op, rows, cols, row0, col0, sink);
   if constexpr (kColumns) {
     __syncthreads();
-    const int tile_rows =
-        kFixed ? Tile::kRows
-               : static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows)));
-    const int tile_cols =
-        kFixed ? Tile::kCols
-               : static_cast<int>(min(cols - col0, static_cast<int64_t>(Tile::kCols)));
-#pragma unroll
-    for (int o = 0; o < Op::kOutputs; ++o) {
-      QuantTile<128>(words[o], Tile::kCols)
-          .WriteColumns(quant.columns, rows, row0, o * cols + col0, tile_rows, tile_cols);
-    }
-    if constexpr (Op::kExtra == 1) {
-      QuantTile<128>(words[Op::kOutputs], Tile::kCols)
-          .WriteColumns(op.extra.columns, rows, row0, col0, tile_rows, tile_cols);
-    }
+    WriteTileColumns<Op, Tile, kFixed>(op, quant, words, rows, cols, row0, col0);
     __syncthreads();  // the maximum below is reduced in the same shared memory
   }
   if (kHasForms<A> && quant.amax != nullptr) {
@@ -453,6 +465,20 @@ absl::Status PointwiseBlocks(const Exec& exec,
   return absl::InvalidArgumentError(absl::StrCat(name, ": block forms beside one scale a tensor"));
 }
 
+// Whether packs of 8 can be read and written, if they can be of the inputs.
+template <typename Op>
+bool CanUseVectors(
+    const Op& op, const TensorView& out, const QuantView& quant, int64_t rows, int64_t cols) {
+  if constexpr (Op::kExtra == 1) {
+    if (!Aligned16(op.extra.columns)) {
+      return false;
+    }
+  }
+  return cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) && Aligned16(quant.rows) &&
+         (quant.columns == nullptr ||
+          (rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns)));
+}
+
 // Whether QuantisedAlone holds of a call with these tiles.
 template <typename Tile, typename Op>
 bool IsQuantisedAlone(
@@ -488,12 +514,7 @@ absl::Status Pointwise(const Exec& exec,
     }
   }
   const bool columns = quant.columns != nullptr;
-  if constexpr (Op::kExtra == 1) {
-    aligned = aligned && Aligned16(op.extra.columns);
-  }
-  const bool vectors = aligned && cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) &&
-                       Aligned16(quant.rows) &&
-                       (!columns || (rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns)));
+  const bool vectors = aligned && CanUseVectors(op, out, quant, rows, cols);
   // A kept block is 32 values under one scale; the kernel that goes value by value cannot find it.
   if (!vectors && Op::kKept == KeptUse::kWrite) {
     return absl::InvalidArgumentError(
@@ -528,12 +549,16 @@ absl::Status Pointwise(const Exec& exec,
   };
   // Square tiles where columns are written, so that both directions have whole lines of memory;
   // else long ones.
-  if constexpr (kHasForms<A> && Op::kKept != KeptUse::kWrite) {
-    if (columns || Op::kExtra == 1) {
-      return launch_tiles(std::true_type());
+  if constexpr (Op::kExtra == 1) {
+    return launch_tiles(std::true_type());
+  } else {
+    if constexpr (kHasForms<A> && Op::kKept != KeptUse::kWrite) {
+      if (columns) {
+        return launch_tiles(std::true_type());
+      }
     }
+    return launch_tiles(std::false_type());
   }
-  return launch_tiles(std::false_type());
 }
 
 template <KeptUse kUse>
