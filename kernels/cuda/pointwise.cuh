@@ -9,6 +9,7 @@
 //   kBlocks           : resident blocks of a multiprocessor to leave registers for
 //   Input(i, row, col): the address of element (row, col) of input i, linear in row
 //   kBias, bias       : whether Apply wants a bias; [cols] or null
+//   kQuantisedAlone   : whether there are kernels for QuantisedAlone outputs, beside that for any
 //   kKept, kKeptInputs, kept : inputs 0 to kKeptInputs - 1, rows of one matrix side by side from
 //                       Input(0, 0, 0) on, are also written to `kept`, or read from there instead
 //   kExtra, extra     : 1: Apply has one more result, a matrix [rows, cols] of its own of which
@@ -36,30 +37,128 @@ inline constexpr int kResults = Op::kOutputs + Op::kExtra;
 // whole 128-byte lines either way; else rows are longer.
 template <bool kColumns>
 struct PointwiseTile {
-  static constexpr int kCols = kColumns ? 128 : 512;
+  static constexpr int kCols = kColumns ? 128 : 256;
   static constexpr int kRows = 128 * 128 / kCols;
   static constexpr int kPacks = kCols / 8;  // of a row
   static constexpr int kRowsAtOnce = kPointwiseThreads / kPacks;
   static constexpr int kPasses = kRows / kRowsAtOnce;
 };
 
+// One pack of each input, as it lies in memory.
+template <typename A, typename Op>
+struct PointwisePacks {
+  Raw8<A> raw[Op::kInputs];
+  KeptPack kept[Op::kInputs];  // of the inputs that are read from `kept`, in place of `raw`
+};
+template <typename Op>
+__device__ __forceinline__ constexpr bool ReadsKept(int input) {
+  return Op::kKept == KeptUse::kRead && input < Op::kKeptInputs;
+}
+
+// Inputs are linear in the row, so one distance leads from each row of a thread to the next that it
+// works on, `rows` further down.
+template <typename Op>
+__device__ __forceinline__ int64_t InputStep(const Op& op, int i, int rows) {
+  return (op.Input(i, 1, 0) - op.Input(i, 0, 0)) * rows;
+}
+
+// Where a thread's next row of the kept inputs lies.
+template <typename Op>
+class KeptPlaces {
+ public:
+  __device__ __forceinline__ KeptPlaces(const Op& op, int64_t row, int64_t col, int rows) {
+#pragma unroll
+    for (int i = 0; i < Op::kKeptInputs; ++i) {
+      const int64_t element = op.Input(i, row, col) - op.Input(0, 0, 0);
+      values_[i] = op.kept.values + element;
+      scales_[i] = op.kept.scales + element / kKeptBlock;
+    }
+    step_ = InputStep(op, 0, rows);
+  }
+  __device__ __forceinline__ uint8_t* Values(int i) const {
+    return values_[i];
+  }
+  __device__ __forceinline__ uint8_t* Scale(int i) const {
+    return scales_[i];
+  }
+  __device__ __forceinline__ void Advance() {
+#pragma unroll
+    for (int i = 0; i < Op::kKeptInputs; ++i) {
+      values_[i] += step_;
+      scales_[i] += step_ / kKeptBlock;
+    }
+  }
+
+ private:
+  uint8_t* values_[Op::kKeptInputs];
+  uint8_t* scales_[Op::kKeptInputs];
+  int64_t step_;
+};
+
+// The same of the others, and what loads all of them.
+template <typename A, typename Op>
+class PointwiseReader {
+ public:
+  __device__ __forceinline__ PointwiseReader(const Op& op, int64_t row, int64_t col, int rows)
+      : kept_(op, row, col, rows) {
+#pragma unroll
+    for (int i = 0; i < Op::kInputs; ++i) {
+      from_[i] = op.Input(i, row, col);
+      step_[i] = InputStep(op, i, rows);
+    }
+  }
+  __device__ __forceinline__ void Load(PointwisePacks<A, Op>& to) const {
+#pragma unroll
+    for (int i = 0; i < Op::kInputs; ++i) {
+      if (ReadsKept<Op>(i)) {
+        to.kept[i] = LoadKeptPack(kept_.Values(i), kept_.Scale(i));
+      } else {
+        to.raw[i] = LoadRaw8Once(from_[i]);
+      }
+    }
+  }
+  __device__ __forceinline__ void Advance() {
+    if (Op::kKept == KeptUse::kRead) {
+      kept_.Advance();
+    }
+#pragma unroll
+    for (int i = 0; i < Op::kInputs; ++i) {
+      from_[i] += step_[i];
+    }
+  }
+
+ private:
+  KeptPlaces<Op> kept_;
+  const A* from_[Op::kInputs];
+  int64_t step_[Op::kInputs];
+};
+
 // One pack of each output from one of each input.
 template <typename A, typename Op>
 __device__ __forceinline__ void ApplyToPacks(const Op& op,
-                                             const Raw8<A> (&in)[Op::kInputs],
+                                             PointwisePacks<A, Op>& in,
                                              const float (&bias)[8],
                                              Raw8<A> (&out)[kResults<Op>]) {
+  float scale[Op::kInputs];
+#pragma unroll
+  for (int i = 0; i < Op::kInputs; ++i) {
+    scale[i] = ReadsKept<Op>(i) ? UseKeptScale(in.kept[i]) : 1.0F;
+  }
 #pragma unroll
   for (int k = 0; k < 8; k += 2) {
+    float x[2][Op::kInputs];
     float y[2][kResults<Op>];
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      float x[Op::kInputs];
+    for (int i = 0; i < Op::kInputs; ++i) {
+      const float2 pair = ReadsKept<Op>(i)
+                              ? KeptPairOf(in.kept[i], k, scale[i])
+                              : make_float2(ValueOf(in.raw[i], k), ValueOf(in.raw[i], k + 1));
+      x[0][i] = pair.x;
+      x[1][i] = pair.y;
+    }
 #pragma unroll
-      for (int i = 0; i < Op::kInputs; ++i) {
-        x[i] = ValueOf(in[i], k + n);
-      }
-      op.Apply(x, bias[k + n], y[n]);
+    for (int n = 0; n < 2; ++n) {
+      op.Apply(x[n], bias[k + n], y[n]);
     }
 #pragma unroll
     for (int o = 0; o < kResults<Op>; ++o) {
@@ -74,15 +173,18 @@ template <typename Tile>
 __device__ __forceinline__ int TileColumn() {
   return threadIdx.x % Tile::kPacks * 8;
 }
-template <typename A, typename Tile, int kBatch, typename Op, typename Sink>
+template <typename A, typename Tile, bool kWhole, typename Op, typename Sink>
 __device__ __forceinline__ void ApplyToTile(
     const Op& op, int64_t rows, int64_t cols, int64_t row0, int64_t col0, const Sink& sink) {
+  constexpr int kBatch = Op::kBatch;
   static_assert(Tile::kPasses % kBatch == 0);
   const int tile_row = threadIdx.x / Tile::kPacks;
   const int64_t col = col0 + TileColumn<Tile>();
   // Rows of this thread that exist: tile_row + pass * kRowsAtOnce below `end`.
-  const int end =
-      col < cols ? static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows))) : 0;
+  int end = Tile::kRows;
+  if constexpr (!kWhole) {
+    end = col < cols ? static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows))) : 0;
+  }
 
   float bias[8] = {};
   if constexpr (Op::kBias) {
@@ -90,46 +192,36 @@ __device__ __forceinline__ void ApplyToTile(
       LoadFloats<8>(op.bias + col, bias);
     }
   }
-  // Inputs are linear in the row, so one distance leads from each of the thread's rows to its next.
-  const A* from[Op::kInputs];
-  int64_t step[Op::kInputs];  // from one row of this thread to its next
-#pragma unroll
-  for (int i = 0; i < Op::kInputs; ++i) {
-    from[i] = op.Input(i, row0 + tile_row, col);
-    step[i] = (op.Input(i, 1, 0) - op.Input(i, 0, 0)) * Tile::kRowsAtOnce;
-  }
+  PointwiseReader<A, Op> reader(op, row0 + tile_row, col, Tile::kRowsAtOnce);
+  KeptPlaces<Op> keep(op, row0 + tile_row, col, Tile::kRowsAtOnce);
   int64_t at = (row0 + tile_row) * Op::kOutputs * cols + col;  // of the next row that is written
 #pragma unroll 1
   for (int row = tile_row; row < end; row += kBatch * Tile::kRowsAtOnce) {
-    Raw8<A> in[kBatch][Op::kInputs];
+    // All loads of a batch are under way before the first value is waited for.
+    PointwisePacks<A, Op> in[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      if (row + b * Tile::kRowsAtOnce < end) {
-#pragma unroll
-        for (int i = 0; i < Op::kInputs; ++i) {
-          if (Op::kKept == KeptUse::kRead && i < Op::kKeptInputs) {
-            in[b][i] = LoadKept8<A>(op.kept, from[i] - op.Input(0, 0, 0));
-          } else {
-            in[b][i] = LoadRaw8Once(from[i]);
-          }
-        }
+      if (kWhole || row + b * Tile::kRowsAtOnce < end) {
+        reader.Load(in[b]);
       }
-#pragma unroll
-      for (int i = 0; i < Op::kInputs; ++i) {
-        from[i] += step[i];
-      }
+      reader.Advance();
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int r = row + b * Tile::kRowsAtOnce;
-      if (r >= end) {
+      if (!kWhole && r >= end) {
         break;
       }
       if constexpr (Op::kKept == KeptUse::kWrite) {
+        // Whole tiles have registers left to go from row to row.
+        if constexpr (!kWhole) {
+          keep = KeptPlaces<Op>(op, row0 + r, col, 0);
+        }
 #pragma unroll
         for (int i = 0; i < Op::kKeptInputs; ++i) {
-          StoreKept8(op.kept, op.Input(i, row0 + r, col) - op.Input(0, 0, 0), in[b][i]);
+          StoreKept8<A, kWhole>(keep.Values(i), keep.Scale(i), in[b].raw[i]);
         }
+        keep.Advance();
       }
       Raw8<A> rounded[kResults<Op>];
       ApplyToPacks<A>(op, in[b], bias, rounded);
@@ -139,12 +231,58 @@ __device__ __forceinline__ void ApplyToTile(
   }
 }
 
+// What is known when a kernel is compiled of the outputs that are wanted: nothing, ..
+struct AnyOutputs {
+  static constexpr bool kFixed = false;
+};
+// .. or that the tiles are whole and the values quantised alone, by rows (and by columns in square
+// tiles), in this format, with what is extra in E4M3: what training in FP8 calls most.
+template <bool kIsE4m3>
+struct QuantisedAlone {
+  static constexpr bool kFixed = true;
+  static constexpr bool kE4m3 = kIsE4m3;
+};
+template <typename Outputs>
+__device__ __forceinline__ uint2 QuantizePackAs(const float (&v)[8], float scale, bool e4m3) {
+  if constexpr (Outputs::kFixed) {
+    return QuantizePack < Outputs::kE4m3 ? __NV_E4M3 : __NV_E5M2 > (v, scale);
+  }
+  return QuantizePack(v, scale, e4m3);
+}
+
+// The bytes of a block's tiles by columns.
+template <typename Op, typename Tile, bool kWhole, int kWords>
+__device__ __forceinline__ void WriteTileColumns(const Op& op,
+                                                 const QuantView& quant,
+                                                 uint32_t (&words)[kResults<Op>][kWords],
+                                                 int64_t rows,
+                                                 int64_t cols,
+                                                 int64_t row0,
+                                                 int64_t col0) {
+  int tile_rows = Tile::kRows;
+  int tile_cols = Tile::kCols;
+  if constexpr (!kWhole) {
+    tile_rows = static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows)));
+    tile_cols = static_cast<int>(min(cols - col0, static_cast<int64_t>(Tile::kCols)));
+  }
+#pragma unroll
+  for (int o = 0; o < Op::kOutputs; ++o) {
+    QuantTile<128>(words[o], Tile::kCols)
+        .WriteColumns(quant.columns, rows, row0, o * cols + col0, tile_rows, tile_cols);
+  }
+  if constexpr (Op::kExtra == 1) {
+    QuantTile<128>(words[Op::kOutputs], Tile::kCols)
+        .WriteColumns(op.extra.columns, rows, row0, col0, tile_rows, tile_cols);
+  }
+}
+
 // cols is a multiple of 8 and everything is aligned to 16 bytes; with kColumns, rows and cols are
 // multiples of 16.
-template <typename A, typename Op, bool kColumns>
+template <typename A, typename Op, bool kColumns, typename Outputs>
 __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
     Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {
   using Tile = PointwiseTile<kColumns>;
+  constexpr bool kFixed = Outputs::kFixed;
   // Without columns the 32 words are what the reduction of the magnitude takes.
   constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 32;
   __shared__ __align__(16) uint32_t words[kResults<Op>][kWords];
@@ -153,10 +291,10 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
   const bool e4m3 = quant.dtype == DType::kE4M3;
   const float scale = QuantScale(quant);
   float extra_scale = 0;
-  bool extra_e4m3 = false;
+  bool extra_e4m3 = kFixed;
   if constexpr (Op::kExtra == 1) {
     extra_scale = QuantScale(op.extra);
-    extra_e4m3 = op.extra.dtype == DType::kE4M3;
+    extra_e4m3 = kFixed || op.extra.dtype == DType::kE4M3;
   }
   uint32_t amax = 0;
   // Forms are made of the rounded values, those that a reader of the plain output would see.
@@ -169,20 +307,20 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
     }
 #pragma unroll
     for (int o = 0; o < Op::kOutputs; ++o) {
-      if (out != nullptr) {
+      if (!kFixed && out != nullptr) {
         StoreRaw8(out + at + o * cols, rounded[o]);
       }
-      if (!kHasForms<A> || quant.empty()) {
+      if (!kHasForms<A> || (!kFixed && quant.empty())) {
         continue;
       }
       amax = RaiseMagnitude(amax, rounded[o]);
-      if (!quant.has_values()) {
+      if (!kFixed && !quant.has_values()) {
         continue;
       }
       float v[8];
       Unpack(rounded[o], v);
-      const uint2 bytes = QuantizePack(v, scale, e4m3);
-      if (quant.rows != nullptr) {
+      const uint2 bytes = QuantizePackAs<Outputs>(v, scale, e4m3);
+      if (kFixed || quant.rows != nullptr) {
         StoreQuantRow(quant, at + o * cols, bytes);
       }
       if constexpr (kColumns) {
@@ -190,20 +328,10 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
       }
     }
   };
-  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, sink);
+  ApplyToTile<A, Tile, kFixed>(op, rows, cols, row0, col0, sink);
   if constexpr (kColumns) {
     __syncthreads();
-    const int tile_rows = static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows)));
-    const int tile_cols = static_cast<int>(min(cols - col0, static_cast<int64_t>(Tile::kCols)));
-#pragma unroll
-    for (int o = 0; o < Op::kOutputs; ++o) {
-      QuantTile<128>(words[o], Tile::kCols)
-          .WriteColumns(quant.columns, rows, row0, o * cols + col0, tile_rows, tile_cols);
-    }
-    if constexpr (Op::kExtra == 1) {
-      QuantTile<128>(words[Op::kOutputs], Tile::kCols)
-          .WriteColumns(op.extra.columns, rows, row0, col0, tile_rows, tile_cols);
-    }
+    WriteTileColumns<Op, Tile, kFixed>(op, quant, words, rows, cols, row0, col0);
     __syncthreads();  // the maximum below is reduced in the same shared memory
   }
   if (kHasForms<A> && quant.amax != nullptr) {
@@ -246,7 +374,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(Op::kOutp
       tiles[o].Put(row, TileColumn<Tile>(), rounded[o]);
     }
   };
-  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, sink);
+  ApplyToTile<A, Tile, false>(op, rows, cols, row0, col0, sink);
   __syncthreads();
 #pragma unroll 1
   for (int part = 0; part < kTiles; ++part) {
@@ -337,6 +465,34 @@ absl::Status PointwiseBlocks(const Exec& exec,
   return absl::InvalidArgumentError(absl::StrCat(name, ": block forms beside one scale a tensor"));
 }
 
+// Whether packs of 8 can be read and written, if they can be of the inputs.
+template <typename Op>
+bool CanUseVectors(
+    const Op& op, const TensorView& out, const QuantView& quant, int64_t rows, int64_t cols) {
+  if constexpr (Op::kExtra == 1) {
+    if (!Aligned16(op.extra.columns)) {
+      return false;
+    }
+  }
+  return cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) && Aligned16(quant.rows) &&
+         (quant.columns == nullptr ||
+          (rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns)));
+}
+
+// Whether QuantisedAlone holds of a call with these tiles.
+template <typename Tile, typename Op>
+bool IsQuantisedAlone(
+    const Op& op, const TensorView& out, const QuantView& quant, int64_t rows, int64_t cols) {
+  constexpr bool kColumns = std::is_same_v<Tile, PointwiseTile<true>>;
+  if constexpr (Op::kExtra == 1) {
+    if (op.extra.dtype != DType::kE4M3) {
+      return false;
+    }
+  }
+  return out.data == nullptr && quant.rows != nullptr && (!kColumns || quant.columns != nullptr) &&
+         rows % Tile::kRows == 0 && cols % Tile::kCols == 0;
+}
+
 // `aligned`: every input starts at a multiple of 16 bytes. Either `quant` or `blocks` is empty.
 template <typename A, typename Op>
 absl::Status Pointwise(const Exec& exec,
@@ -358,12 +514,7 @@ absl::Status Pointwise(const Exec& exec,
     }
   }
   const bool columns = quant.columns != nullptr;
-  if constexpr (Op::kExtra == 1) {
-    aligned = aligned && Aligned16(op.extra.columns);
-  }
-  const bool vectors = aligned && cols % 8 == 0 && Aligned16(op.bias) && Aligned16(out.data) &&
-                       Aligned16(quant.rows) &&
-                       (!columns || (rows % 16 == 0 && cols % 16 == 0 && Aligned16(quant.columns)));
+  const bool vectors = aligned && CanUseVectors(op, out, quant, rows, cols);
   // A kept block is 32 values under one scale; the kernel that goes value by value cannot find it.
   if (!vectors && Op::kKept == KeptUse::kWrite) {
     return absl::InvalidArgumentError(
@@ -382,16 +533,32 @@ absl::Status Pointwise(const Exec& exec,
                                                              static_cast<uint32_t>(across));
     return HEARTH_CUDA_LAUNCHED(name);
   };
-  using Square = PointwiseTile<true>;
-  using Long = PointwiseTile<false>;
+  const auto launch_tiles = [&](auto columns_too) {
+    constexpr bool kColumns = decltype(columns_too)::value;
+    using Tile = PointwiseTile<kColumns>;
+    if constexpr (Op::kQuantisedAlone) {
+      if (IsQuantisedAlone<Tile>(op, out, quant, rows, cols)) {
+        return quant.dtype == DType::kE4M3
+                   ? launch(PointwiseKernel<A, Op, kColumns, QuantisedAlone<true>>, Tile::kRows,
+                            Tile::kCols)
+                   : launch(PointwiseKernel<A, Op, kColumns, QuantisedAlone<false>>, Tile::kRows,
+                            Tile::kCols);
+      }
+    }
+    return launch(PointwiseKernel<A, Op, kColumns, AnyOutputs>, Tile::kRows, Tile::kCols);
+  };
   // Square tiles where columns are written, so that both directions have whole lines of memory;
   // else long ones.
-  if constexpr (kHasForms<A> && Op::kKept != KeptUse::kWrite) {
-    if (columns || Op::kExtra == 1) {
-      return launch(PointwiseKernel<A, Op, true>, Square::kRows, Square::kCols);
+  if constexpr (Op::kExtra == 1) {
+    return launch_tiles(std::true_type());
+  } else {
+    if constexpr (kHasForms<A> && Op::kKept != KeptUse::kWrite) {
+      if (columns) {
+        return launch_tiles(std::true_type());
+      }
     }
+    return launch_tiles(std::false_type());
   }
-  return launch(PointwiseKernel<A, Op, false>, Long::kRows, Long::kCols);
 }
 
 template <KeptUse kUse>

@@ -63,6 +63,7 @@ struct ForwardOp {
   static constexpr int kOutputs = 1;
   static constexpr int kBatch = 2;
   static constexpr int kBlocks = 4;
+  static constexpr bool kQuantisedAlone = false;
   const A* x;
   const A* bias;
   int64_t cols;
@@ -86,6 +87,7 @@ struct BackwardOp {
   static constexpr int kOutputs = 1;
   static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
   static constexpr int kBlocks = 4;
+  static constexpr bool kQuantisedAlone = false;
   const A* x;
   const A* bias;
   const A* dy;

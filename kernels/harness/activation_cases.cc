@@ -96,31 +96,47 @@ OpCase ActivationKeptCase(const ActivationCalls& calls, const MatrixShape& y) {
   const int64_t width = calls.parts * F;
   const std::string of_gradient = absl::StrCat(calls.gradient, "_quant");
   OpCase c = BaseCase(calls, y);
-  const bool perf = c.perf;
-  c.cuda_only = perf;
+  c.cuda_only = c.perf;
   c.buffers.push_back({"y_again", {N, F}, Role::kOutput});
-  c.buffers.push_back(KeptWords("kept", N, width));
-  c.buffers.push_back(Quantised("y_rows", "y", {N, F}, DType::kE4M3, false));
+  AddKeptTwice(c, N, width);
+  c.buffers.push_back(Quantised("y_rows", "y", {N, F}, calls.rows_dtype, false));
+  if (!c.perf) {
+    c.buffers.push_back(Quantised("y_alone", "y", {N, F}, calls.rows_dtype, false));
+  }
   AddQuantised(c, "y_again", {N, F}, DType::kE4M3, false);
-  AddQuantised(c, calls.gradient, {N, width}, DType::kE5M2, false);
-  c.forward = [calls, N, width, perf](const Exec& exec, const Buffers& b) {
+  AddQuantised(c, calls.gradient, {N, width}, calls.gradient_dtype, !c.perf);
+  const auto keep = [calls, N, width](const Exec& exec, const Buffers& b, const TensorView& to,
+                                      const char* rows, const char* kept) {
     ActivationOutputs outputs;
-    outputs.y = perf ? TensorView() : b["y"];
-    outputs.y_quant = b.Quant("y_rows");
-    outputs.keep = KeptAt(b["kept"].data, N, width);
-    HEARTH_RETURN_IF_ERROR(calls.forward(exec, b, outputs));
+    outputs.y = to;
+    outputs.y_quant = b.Quant(rows);
+    outputs.keep = KeptAt(b[kept].data, N, width);
+    return calls.forward(exec, b, outputs);
+  };
+  c.forward = [calls, keep, N, width, perf = c.perf](const Exec& exec, const Buffers& b) {
+    if (perf) {
+      return keep(exec, b, TensorView(), "y_rows", "kept");
+    }
+    HEARTH_RETURN_IF_ERROR(keep(exec, b, b["y"], "y_rows", "kept"));
+    // Doubles are not quantised, so they have a plain output here too.
+    const bool quantised = !b.Quant("y_alone").empty();
+    HEARTH_RETURN_IF_ERROR(
+        keep(exec, b, quantised ? TensorView() : b["y"], "y_alone", "kept.without"));
+    ActivationOutputs outputs;
     outputs.y = b["y_again"];
     outputs.y_quant = b.Quant("y_again_quant");
-    outputs.kept = outputs.keep;
-    outputs.keep = {};
-    return perf ? absl::OkStatus() : calls.forward(exec, b, outputs);
+    outputs.kept = KeptAt(b["kept"].data, N, width);
+    return calls.forward(exec, b, outputs);
   };
-  c.backward = [calls, of_gradient, N, width, perf](const Exec& exec, const Buffers& b) {
-    return calls.backward(exec, b,
-                          {perf ? TensorView() : b[calls.gradient],
-                           b.Quant(of_gradient),
-                           {},
-                           KeptAt(b["kept"].data, N, width)});
+  c.backward = [calls, of_gradient, N, width, perf = c.perf](const Exec& exec, const Buffers& b) {
+    const KeptInput kept = KeptAt(b["kept"].data, N, width);
+    if (perf) {
+      return calls.backward(exec, b, {{}, b.Quant(of_gradient), {}, kept});
+    }
+    HEARTH_RETURN_IF_ERROR(
+        calls.backward(exec, b, {b[calls.gradient], b.Quant(of_gradient), {}, kept}));
+    const QuantView alone = b.Quant(absl::StrCat(calls.gradient, "_alone"));
+    return alone.empty() ? absl::OkStatus() : calls.backward(exec, b, {{}, alone, {}, kept});
   };
   c.forward_traffic = {calls.input, "kept", "y_rows"};
   c.backward_traffic = {"kept", "dy", of_gradient};

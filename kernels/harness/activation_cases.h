@@ -29,6 +29,9 @@ struct ActivationCalls {
   int64_t parts = 1;
   std::vector<BufferSpec> parameters;
   double spread = 1.0;  // standard deviation of the input
+  // FP8 formats of ActivationKeptCase: of y's rows as forward keeps, and of the gradient.
+  DType rows_dtype = DType::kE4M3;
+  DType gradient_dtype = DType::kE5M2;
   std::function<absl::Status(const Exec&, const Buffers&, const ActivationOutputs&)> forward;
   std::function<absl::Status(const Exec&, const Buffers&, const ActivationGradient&)> backward;
 };
@@ -46,7 +49,8 @@ OpCase ActivationBlockCase(const ActivationCalls& calls,
                            bool kept);
 
 // Forward keeps its input; then "y_again" and the gradient come from what it kept, with FP8 forms.
-// Timed, forward keeps alone.
+// What training calls, FP8 forms without plain outputs, comes second and is the same. Timed, there
+// is nothing but that.
 OpCase ActivationKeptCase(const ActivationCalls& calls, const MatrixShape& y);
 
 // y of kept zeros, subnormals, largest values, infinities and NaN (kept_extremes.h) is near

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "common/base/status_macros.h"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/util.cuh"
 #include "kernels/gemm/gemm.h"
@@ -146,37 +149,52 @@ __global__ void __launch_bounds__(kTopThreads) FindTop(const LossArgs<A> args, i
   }
 }
 
-// Packs of a row that fit in a block's shared memory; copies there are of 16 bytes.
+// How a row's packs are shared out: over as many blocks as it takes to have two of them on each
+// multiprocessor, one of which reads while the other computes. Copies to shared memory are of 16
+// bytes.
 template <typename A, int W>
-int KeptPacks(const Exec& exec, int64_t padded) {
+void ShareRow(const Exec& exec, bool clusters, LossArgs<A>& args) {
+  const int64_t packs = args.padded / W;
+  args.ranks = 1;
+  args.share = static_cast<int>(packs);
   if (W == 1) {
-    return 0;
+    return;
   }
-  // The block's own variables and what the system takes of each block.
+  // A block's own variables and what the system takes of it.
   const int64_t reserved = 2048;
-  const int64_t room =
-      (exec.cuda->gpu().shared_memory_bytes - reserved) / static_cast<int64_t>(sizeof(Pack<A, W>));
-  const int64_t packs = padded / W;
-  return static_cast<int>(packs < room ? packs : room);
+  const int64_t room = exec.cuda->gpu().shared_memory_bytes;
+  const auto fit = [](int64_t bytes) {
+    return static_cast<int>(bytes / static_cast<int64_t>(sizeof(Pack<A, W>)));
+  };
+  while (clusters && args.ranks < kLossRanks && args.share > fit(room / 2 - reserved)) {
+    args.ranks *= 2;
+    args.share = static_cast<int>(CeilDiv(packs, args.ranks));
+  }
+  args.kept = std::min(args.share, fit(room - reserved));
 }
 
 template <typename A, int W, Mode kMode>
 absl::Status LaunchLoss(const Exec& exec, int64_t count, LossArgs<A> args) {
   const auto kernel = LossKernel<A, W, kMode>;
-  args.kept = kMode == Mode::kLoss ? 0 : KeptPacks<A, W>(exec, args.padded);
+  // Code made for an older GPU knows no clusters, whatever GPU it runs on.
+  cudaFuncAttributes code;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
+  ShareRow<A, W>(exec, kMode != Mode::kLoss && code.ptxVersion >= 90, args);
+  if constexpr (kMode == Mode::kLoss) {
+    args.kept = 0;  // each row is read once
+  }
   const size_t shared = static_cast<size_t>(args.kept) * sizeof(Pack<A, W>);
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  // A row with few packs gets fewer threads. Blocks go on to further rows, so no more are launched
-  // than run at once.
-  const int64_t wanted = CeilDiv(CeilDiv(args.padded, W), 32) * 32;
+  // A row with few packs gets fewer threads. Clusters go on to further rows, so no more are
+  // launched than run at once.
+  const int64_t wanted = CeilDiv(args.share, 32) * 32;
   const int threads = static_cast<int>(wanted < kLossThreads ? wanted : kLossThreads);
-  int resident = 0;
-  HEARTH_CUDA_RETURN_IF_ERROR(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared));
-  const int64_t most = int64_t{exec.cuda->gpu().multiprocessors} * (resident > 0 ? resident : 1);
-  kernel<<<static_cast<unsigned>(count < most ? count : most), threads, shared, StreamOf(exec)>>>(
-      args);
+  cudaLaunchAttribute cluster = {};
+  cudaLaunchConfig_t config = ClusterLaunch(exec, args.ranks, threads, shared, cluster);
+  HEARTH_ASSIGN_OR_RETURN(const int64_t most, ClustersAtOnce(exec, kernel, config, args.ranks));
+  config.gridDim = dim3(static_cast<unsigned>(std::min(count, most) * args.ranks));
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaLaunchKernelEx(&config, kernel, args));
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 
@@ -265,7 +283,6 @@ class Head {
     loss.count = count;
     loss.padded = layout_.padded;
     loss.vocab = static_cast<int>(args_.vocab);
-    loss.kept = 0;
     loss.targets = args_.targets.as<int32_t>() + begin;
     loss.loss_weight = args_.loss_weight.as<float>() + begin;
     loss.d_loss = d_loss;

@@ -28,12 +28,14 @@ constexpr Shape kShapes[] = {
     {"padded_chunked_37x12x50", 37, 12, 50, 64, 8, false},
     {"long_rows_6x16x2500", 6, 16, 2500, 2560, 4, false},
     {"vectors_45x64x1001", 45, 64, 1001, 1024, 16, false},
-    // A row that no block's shared memory holds.
+    // On a GPU rows of several blocks: of as many as there are, and each with several rows.
     {"very_long_rows_5x8x151936", 5, 8, 151900, 151936, 0, false, true},
+    {"shared_rows_150x8x65536", 150, 8, 65500, 65536, 0, false, true},
     {"sources_42x8x13", 42, 8, 13, 13, 10, false, false, 14},
     {"long_samples_2100x8x13", 2100, 8, 13, 16, 0, false, false, 2},
     {"perf_2048x512x32000", 2048, 512, 32000, 32000, 0, true},
     {"perf_36864x768x49152", 36864, 768, 49152, 49152, 0, true, true},
+    {"perf_16384x1536x151936", 16384, 1536, 151936, 151936, 0, true, true},
     {"perf_sources_36864x768x49152", 36864, 768, 49152, 49152, 0, true, true, 18},
 };
 

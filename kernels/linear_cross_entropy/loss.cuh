@@ -4,14 +4,16 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda {
 namespace {
 
 constexpr int kLossThreads = 512;
-constexpr int kInFlight = 4;  // packs that a thread loads before it uses the first
-constexpr int kGroups = 4;    // parts of a row whose arrival a thread waits for one by one
+constexpr int kInFlight = 4;   // packs that a thread loads before it uses the first
+constexpr int kGroups = 4;     // parts of a row whose arrival a thread waits for one by one
+constexpr int kLossRanks = 8;  // blocks at most that share a row
 constexpr float kLog2E = 1.44269504088896341F;
 // Finite, so that differences of maxima are never NaN; no logit is smaller.
 constexpr float kNoMaximum = -1e30F;
@@ -66,7 +68,9 @@ struct LossArgs {
   int64_t count;
   int64_t padded;
   int vocab;
-  int kept;                  // packs of a row that go through shared memory
+  int ranks = 1;             // blocks that share a row, a cluster
+  int share = 0;             // packs of a row that a block has, the last one perhaps fewer
+  int kept = 0;              // the first of those, which go through shared memory
   const int32_t* targets;    // [count]
   const float* loss_weight;  // [count]
   float d_loss;
@@ -168,27 +172,34 @@ struct Softmax {
   }
 };
 
-// A row's packs as a block's threads divide them: [0, kept) are copied to shared memory while the
-// row before is written, in kGroups parts; the others are read from `logits` in both passes. A
-// thread copies, reads and replaces the same packs, so only it has to wait for them.
+// A block's packs of a row, counted from its first, as its threads divide them: [0, kept) are
+// copied to shared memory while the row before is written, in kGroups parts; the others are read
+// from `logits` in both passes. A thread copies, reads and replaces the same packs, so only it has
+// to wait for them.
 template <typename A, int W>
 class RowReader {
  public:
   __device__ __forceinline__ RowReader(const LossArgs<A>& args, unsigned char* shared)
       : args_(args),
         kept_(reinterpret_cast<RowPack<A, W>*>(shared)),
-        packs_(static_cast<int>(args.padded / W)) {
+        first_(static_cast<int>(blockIdx.x) % args.ranks * args.share),
+        packs_(min(static_cast<int>(args.padded / W) - first_, args.share)),
+        kept_packs_(min(args.kept, packs_)) {
     const int threads = static_cast<int>(blockDim.x);
     // Rounded up to whole turns of the block, so that a thread meets the same packs in every pass.
-    span_ = (args.kept + threads * kGroups - 1) / (threads * kGroups) * threads;
+    span_ = (kept_packs_ + threads * kGroups - 1) / (threads * kGroups) * threads;
   }
 
+  // Where the block's first pack lies.
   __device__ __forceinline__ const A* RowOf(int64_t row) const {
-    return args_.logits + row * args_.padded;
+    return args_.logits + row * args_.padded + static_cast<int64_t>(first_) * W;
   }
+  // The block's packs are those from First() on.
+  __device__ __forceinline__ int First() const { return first_; }
+  __device__ __forceinline__ int Packs() const { return packs_; }
   // Packs of group g are those from here, blockDim.x apart, to GroupEnd(g).
   __device__ __forceinline__ int GroupBegin(int g) const { return g * span_ + threadIdx.x; }
-  __device__ __forceinline__ int GroupEnd(int g) const { return min((g + 1) * span_, args_.kept); }
+  __device__ __forceinline__ int GroupEnd(int g) const { return min((g + 1) * span_, kept_packs_); }
 
   __device__ __forceinline__ void Start(const A* x, int i) const {
     if constexpr (W > 1) {
@@ -204,7 +215,7 @@ class RowReader {
     }
   }
   __device__ __forceinline__ void Kept(int i, float (&v)[W]) const {
-    UnpackRow<A, W>(kept_[i], i, args_.vocab, v);
+    UnpackRow<A, W>(kept_[i], first_ + i, args_.vocab, v);
   }
 
   // First pass.
@@ -224,7 +235,7 @@ class RowReader {
         }
       }
     }
-    for (int first = args_.kept + threadIdx.x; first < packs_; first += blockDim.x * kInFlight) {
+    for (int first = kept_packs_ + threadIdx.x; first < packs_; first += blockDim.x * kInFlight) {
       // All loads of a turn are issued before the first is used, to have them in flight together.
       RowPack<A, W> in[kInFlight];
 #pragma unroll
@@ -238,7 +249,7 @@ class RowReader {
       for (int u = 0; u < kInFlight; ++u) {
         const int i = first + u * blockDim.x;
         if (i < packs_) {
-          UnpackRow<A, W>(in[u], i, args_.vocab, v);
+          UnpackRow<A, W>(in[u], first_ + i, args_.vocab, v);
           softmax.Add(v);
         }
       }
@@ -246,7 +257,8 @@ class RowReader {
     return softmax;
   }
 
-  // Second pass: put(i, v) for every pack, whose place is then given to the row `next`, if any.
+  // Second pass: put(pack of the row, v) for every pack, whose place is then given to the row
+  // `next`, if any.
   template <typename Put>
   __device__ __forceinline__ void Replace(const A* x, const A* next, const Put& put) const {
     float v[W];
@@ -254,7 +266,7 @@ class RowReader {
 #pragma unroll 2
       for (int i = GroupBegin(g); i < GroupEnd(g); i += blockDim.x) {
         Kept(i, v);
-        put(i, v);
+        put(first_ + i, v);
         // The pack has been read, so its place may take the next row's. No other thread reads it.
         if (next != nullptr) {
           Start(next, i);
@@ -263,16 +275,19 @@ class RowReader {
       EndGroup();
     }
 #pragma unroll 2
-    for (int i = args_.kept + threadIdx.x; i < packs_; i += blockDim.x) {
-      UnpackRow<A, W>(LoadRowPack<A, W>(x + static_cast<int64_t>(i) * W), i, args_.vocab, v);
-      put(i, v);
+    for (int i = kept_packs_ + threadIdx.x; i < packs_; i += blockDim.x) {
+      UnpackRow<A, W>(LoadRowPack<A, W>(x + static_cast<int64_t>(i) * W), first_ + i, args_.vocab,
+                      v);
+      put(first_ + i, v);
     }
   }
 
  private:
   const LossArgs<A>& args_;
   RowPack<A, W>* kept_;
+  int first_;
   int packs_;
+  int kept_packs_;
   int span_;
 };
 
@@ -284,50 +299,105 @@ __device__ __forceinline__ void StoreNll(const LossArgs<A>& args, int64_t row, d
   }
 }
 
-// A block takes every gridDim.x-th token. First pass: maximum and sum of exponentials; second: the
-// gradient, while the block's next row is on its way to the places that become free. Tokens of
-// weight 0 are not read: their logits may be anything.
+// A row's maximum and sum of exponentials from those of the blocks that share it, in their order.
+// Every thread of the cluster calls it.
+class SharedRow {
+ public:
+  __device__ __forceinline__ SharedRow(int ranks, float2 (&parts)[2][kLossRanks])
+      : ranks_(ranks), parts_(parts) {
+    if (ranks > 1) {
+      MeetCluster();  // all blocks run before the first writes to another
+    }
+  }
+  __device__ __forceinline__ void Combine(float& max, float& sum) {
+    if (ranks_ == 1) {
+      return;
+    }
+    // Two places in turn: who writes one again has met all that have read it at the meeting for the
+    // other.
+    turn_ ^= 1;
+    if (threadIdx.x < ranks_) {
+      StoreInCluster(&parts_[turn_][blockIdx.x % ranks_], threadIdx.x, make_float2(max, sum));
+    }
+    __syncwarp();  // whole warps meet
+    MeetCluster();
+    max = parts_[turn_][0].x;
+    for (int i = 1; i < ranks_; ++i) {
+      max = fmaxf(max, parts_[turn_][i].x);
+    }
+    sum = 0.0F;
+    for (int i = 0; i < ranks_; ++i) {
+      const float2 part = parts_[turn_][i];
+      sum += part.y * Exp2((part.x - max) * kLog2E);
+    }
+  }
+
+ private:
+  int ranks_;
+  float2 (&parts_)[2][kLossRanks];
+  int turn_ = 0;
+};
+
+// A token of weight 0.
+template <typename A, int W, Mode kMode>
+__device__ __forceinline__ void SkipRow(const LossArgs<A>& args,
+                                        const RowReader<A, W>& reader,
+                                        int64_t row,
+                                        bool first,
+                                        const A* next) {
+  if (first) {
+    StoreNll(args, row, 0.0);
+  }
+  if constexpr (kMode != Mode::kLoss) {
+    const float zeros[W] = {};
+    for (int i = threadIdx.x; i < reader.Packs(); i += blockDim.x) {
+      StoreGradient<A, W, kMode>(args, row, reader.First() + i, zeros);
+    }
+    if (args.kept > 0 && next != nullptr) {
+      reader.StartRow(next);
+    }
+  }
+}
+
+// A cluster of args.ranks blocks takes every (gridDim.x / ranks)th token. First pass: maximum and
+// sum of exponentials; second: the gradient, while the next row is on its way to the places that
+// become free. Tokens of weight 0 are not read: their logits may be anything.
 template <typename A, int W, Mode kMode>
 __global__ void __launch_bounds__(kLossThreads, 2) LossKernel(const LossArgs<A> args) {
   extern __shared__ __align__(16) unsigned char shared_row[];
   __shared__ float scratch[32];
+  __shared__ float2 parts[2][kLossRanks];
   const RowReader<A, W> reader(args, shared_row);
+  SharedRow shared(args.ranks, parts);
   if ((kMode == Mode::kE4m3 || kMode == Mode::kE5m2) && blockIdx.x == 0 && threadIdx.x == 0) {
     *args.unscale = args.unscale_value;
   }
-  int64_t row = blockIdx.x;
+  // The thread that reads the target's logit and stores the loss.
+  const bool first = threadIdx.x == 0 && reader.First() == 0;
+  int64_t row = blockIdx.x / args.ranks;
   float weight = args.loss_weight[row];
   int target = args.targets[row];
   if (args.kept > 0 && weight != 0.0F) {
     reader.StartRow(reader.RowOf(row));
   }
   while (row < args.count) {
-    const int64_t next = row + gridDim.x;
+    const int64_t next = row + gridDim.x / args.ranks;
     const float next_weight = next < args.count ? args.loss_weight[next] : 0.0F;
     const int next_target = next < args.count ? args.targets[next] : 0;
     const A* x = reader.RowOf(row);
     const A* next_x = next_weight != 0.0F ? reader.RowOf(next) : nullptr;
     if (weight == 0.0F) {
-      if (threadIdx.x == 0) {
-        StoreNll(args, row, 0.0);
-      }
-      if constexpr (kMode != Mode::kLoss) {
-        const float zeros[W] = {};
-        for (int i = threadIdx.x; i < args.padded / W; i += blockDim.x) {
-          StoreGradient<A, W, kMode>(args, row, i, zeros);
-        }
-        if (args.kept > 0 && next_x != nullptr) {
-          reader.StartRow(next_x);
-        }
-      }
+      SkipRow<A, W, kMode>(args, reader, row, first, next_x);
     } else {
       const bool valid = target >= 0 && target < args.vocab;
       // Read now: the second pass may write the gradient over the logits.
-      const float target_logit = threadIdx.x == 0 && valid ? ToFloat(x[target]) : NAN;
+      const float target_logit =
+          first && valid ? ToFloat(args.logits[row * args.padded + target]) : NAN;
       const Softmax mine = reader.Read(x);
-      const float row_max = BlockMax(mine.max, scratch);
-      const float row_sum = BlockSum(mine.sum * Exp2((mine.max - row_max) * kLog2E), scratch);
-      if (threadIdx.x == 0) {
+      float row_max = BlockMax(mine.max, scratch);
+      float row_sum = BlockSum(mine.sum * Exp2((mine.max - row_max) * kLog2E), scratch);
+      shared.Combine(row_max, row_sum);
+      if (first) {
         StoreNll(args, row,
                  log(static_cast<double>(row_sum)) +
                      (static_cast<double>(row_max) - static_cast<double>(target_logit)));

@@ -5,6 +5,8 @@
 // norm_launch.cuh chooses.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/norm/norm_arithmetic.cuh"
 
 namespace hearth::kernels::cuda {
@@ -39,27 +41,50 @@ struct NormBackwardParams {
   float* bias_partial;
 };
 
-// v, which is pack (row, col) rounded to the plain format, to the quantised outputs; `r` is the row
-// within the tile.
-__device__ __forceinline__ void QuantizeNormPack(const QuantView& quant,
-                                                 const QuantTile<kNormTileRows>& tile,
-                                                 int64_t at,
-                                                 int r,
-                                                 int col,
-                                                 float scale,
-                                                 const float (&v)[8],
-                                                 uint32_t& amax) {
+// A thread's packs of a row, rounded to the plain format, to the quantised outputs: `r` is the row
+// within the tile, `first` the column of the first pack, `begin` of the row.
+template <typename A, int V, bool kWhole>
+__device__ __forceinline__ void QuantizeNormPacks(const QuantView& quant,
+                                                  const QuantTile<kNormTileRows>& tile,
+                                                  int64_t begin,
+                                                  int r,
+                                                  int first,
+                                                  int cols,
+                                                  float scale,
+                                                  const Raw8<A> (&packs)[V],
+                                                  uint32_t& amax) {
   if (quant.amax != nullptr) {
-    amax = RaiseMagnitude(amax, v);
+    // Packs beyond the row are zeros.
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      amax = RaiseMagnitude(amax, packs[i]);
+    }
   }
-  if (quant.scale != nullptr) {
-    const uint2 bytes = QuantizePack(v, scale, quant.dtype == DType::kE4M3);
-    if (quant.rows != nullptr) {
-      StoreQuantRow(quant, at, bytes);
+  if (quant.scale == nullptr) {
+    return;
+  }
+  const auto store = [&](auto format) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const int col = first + i * kNormStep;
+      if (kWhole || col < cols) {
+        float v[8];
+        Unpack(packs[i], v);
+        const uint2 bytes = QuantizePack<decltype(format)::value>(v, scale);
+        if (quant.rows != nullptr) {
+          StoreQuantRow(quant, begin + col, bytes);
+        }
+        if (quant.columns != nullptr) {
+          tile.Put(r, col, bytes);
+        }
+      }
     }
-    if (quant.columns != nullptr) {
-      tile.Put(r, col, bytes);
-    }
+  };
+  // One branch for all packs, so that they are worked on side by side.
+  if (quant.dtype == DType::kE4M3) {
+    store(std::integral_constant<__nv_fp8_interpretation_t, __NV_E4M3>());
+  } else {
+    store(std::integral_constant<__nv_fp8_interpretation_t, __NV_E5M2>());
   }
 }
 
@@ -82,9 +107,9 @@ __device__ __forceinline__ void WriteNormColumns(const QuantView& quant,
 
 // A thread's packs of s: x as it was staged, or its sum with the residual, which is stored too.
 // `begin`: of the row.
-template <typename A, int V>
+template <typename A, int V, bool kWhole>
 __device__ __forceinline__ void TakeNormInput(const NormForwardParams<A>& p,
-                                              const NormStage<A, V>& stage,
+                                              const NormStage<A, V, kWhole>& stage,
                                               const NormThread<V>& me,
                                               int64_t begin,
                                               bool inside,
@@ -100,21 +125,51 @@ __device__ __forceinline__ void TakeNormInput(const NormForwardParams<A>& p,
       // The sum is rounded before it is normalised: what backward reads is then what forward has
       // used.
       s[i] = AddPacks<A>(s[i], stage.Take(1, i, p.residual + begin, inside, me.col, cols));
-      if (inside && me.col + i * kNormStep < cols) {
+      if (inside && (kWhole || me.col + i * kNormStep < cols)) {
         StoreStreaming(p.sum + begin + me.col + i * kNormStep, s[i]);
       }
     }
   }
 }
 
-template <typename A, int V, bool kCentred>
+// y of a row to memory and to its quantised forms.
+template <typename A, int V, bool kCentred, bool kWhole>
+__device__ __forceinline__ void WriteNormOutput(const NormForwardParams<A>& p,
+                                                const NormThread<V>& me,
+                                                const QuantTile<kNormTileRows>& tile,
+                                                int64_t begin,
+                                                int r,
+                                                const Raw8<A> (&s)[V],
+                                                float mean,
+                                                float rstd,
+                                                float scale,
+                                                uint32_t& amax) {
+  const int cols = p.shape.cols;
+  Raw8<A> y[V] = {};
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const int col = me.col + i * kNormStep;
+    if (kWhole || col < cols) {
+      y[i] = NormalizePack<A, kCentred>(s[i], mean, rstd, p.weight, p.bias, col);
+      if (p.y != nullptr) {
+        StoreRaw8(p.y + begin + col, y[i]);
+      }
+    }
+  }
+  if constexpr (kHasForms<A>) {
+    QuantizeNormPacks<A, V, kWhole>(p.quant, tile, begin, r, me.col, cols, scale, y, amax);
+  }
+}
+
+// kWhole: rows are staged, and are as long as the packs of their warps.
+template <typename A, int V, bool kCentred, bool kWhole>
 __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
     NormForwardKernel(const NormForwardParams<A> p) {
   __shared__ float scratch[2 * kNormWarps];
   __shared__ uint32_t amax_scratch[32];
   const NormShape& shape = p.shape;
   const NormThread<V> me(shape);
-  const NormStage<A, V> stage(shape);
+  const NormStage<A, V, kWhole> stage(shape);
   const QuantTile<kNormTileRows> tile(norm_shared, shape.cols);
   RowSums row_sum(shape, scratch);
   const float scale = QuantScale(p.quant);
@@ -145,27 +200,15 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
       ask(r + me.slots < here.rows ? row + me.slots : next.row0 + me.slot);
       float mean;
       float rstd;
-      NormStatistics<A, V, kCentred>(s, me, shape.cols, p.eps, row_sum, mean, rstd);
+      NormStatistics<A, V, kCentred, kWhole>(s, me, shape.cols, p.eps, row_sum, mean, rstd);
       if (inside && me.col == 0 && p.rstd != nullptr) {
         p.rstd[row] = rstd;
         if constexpr (kCentred) {
           p.mean[row] = mean;
         }
       }
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const int col = me.col + i * kNormStep;
-        if (inside && col < shape.cols) {
-          const Raw8<A> y = NormalizePack<A, kCentred>(s[i], mean, rstd, p.weight, p.bias, col);
-          if (p.y != nullptr) {
-            StoreRaw8(p.y + begin + col, y);
-          }
-          if constexpr (kHasForms<A>) {
-            float v[8];
-            Unpack(y, v);
-            QuantizeNormPack(p.quant, tile, begin + col, r, col, scale, v, amax);
-          }
-        }
+      if (inside) {
+        WriteNormOutput<A, V, kCentred, kWhole>(p, me, tile, begin, r, s, mean, rstd, scale, amax);
       }
     }
     if (kHasForms<A> && p.quant.columns != nullptr) {
@@ -174,7 +217,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
     here = next;
   }
   if (kHasForms<A> && p.quant.amax != nullptr) {
-    RaiseAmaxOfBlock(p.quant.amax, amax, amax_scratch);
+    RaiseAmaxOfBlock(p.quant.amax, MagnitudeOf<A>(amax), amax_scratch);
   }
 }
 
@@ -237,9 +280,9 @@ struct NormGradientRow {
 };
 
 // Asks for dy and s of a row one turn ahead, and reads its statistics.
-template <typename A, int V, bool kCentred>
+template <typename A, int V, bool kCentred, bool kWhole>
 __device__ __forceinline__ void AskNormGradient(const NormBackwardParams<A>& p,
-                                                const NormStage<A, V>& stage,
+                                                const NormStage<A, V, kWhole>& stage,
                                                 const NormThread<V>& me,
                                                 int64_t row,
                                                 float& mean,
@@ -253,10 +296,14 @@ __device__ __forceinline__ void AskNormGradient(const NormBackwardParams<A>& p,
   mean = kCentred && inside ? p.mean[row] : 0.0F;
 }
 
+// Packs of dx that are worked on side by side, as many as there are registers for.
+template <int V, bool kWhole>
+inline constexpr int kNormSideBySide = kWhole&& V < 4 ? V : 1;
+
 // A row's dx to memory and to its quantised forms.
-template <typename A, int V, bool kCentred>
+template <typename A, int V, bool kCentred, bool kWhole>
 __device__ __forceinline__ void WriteNormGradient(const NormBackwardParams<A>& p,
-                                                  const NormStage<A, V>& stage,
+                                                  const NormStage<A, V, kWhole>& stage,
                                                   const NormThread<V>& me,
                                                   const QuantTile<kNormTileRows>& tile,
                                                   const NormGradientRow& row,
@@ -264,26 +311,44 @@ __device__ __forceinline__ void WriteNormGradient(const NormBackwardParams<A>& p
                                                   const Raw8<A> (&s)[V],
                                                   float scale,
                                                   uint32_t& amax) {
+  constexpr int kPacks = kNormSideBySide<V, kWhole>;
   const int cols = p.shape.cols;
+  if (!row.inside) {
+    return;
+  }
 #pragma unroll
-  for (int i = 0; i < V; ++i) {
-    const int col = me.col + i * kNormStep;
-    if (row.inside && col < cols) {
-      float v[8] = {};
-      if (p.d_sum != nullptr) {
-        Unpack(stage.Take(2, i, p.d_sum + row.begin, row.inside, me.col, cols), v);
+  for (int first = 0; first < V; first += kPacks) {
+    const int col = me.col + first * kNormStep;
+    if (!kWhole && col >= cols) {
+      continue;
+    }
+    Raw8<A> dx[kPacks] = {};
+    if (p.d_sum != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        dx[i] = stage.Take(2, first + i, p.d_sum + row.begin, row.inside, me.col, cols);
       }
-      const Raw8<A> dx = NormGradientPack<A, kCentred>(dy[i], s[i], p.weight + col, row.mean,
-                                                       row.rstd, row.dot, row.total, v);
+    }
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      float v[8];
+      Unpack(dx[i], v);
+      dx[i] =
+          NormGradientPack<A, kCentred>(dy[first + i], s[first + i], p.weight + col + i * kNormStep,
+                                        row.mean, row.rstd, row.dot, row.total, v);
+    }
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      A* const to = p.dx + row.begin + col + i * kNormStep;
       if (p.quant.has_values()) {
-        StoreStreaming(p.dx + row.begin + col, dx);
+        StoreStreaming(to, dx[i]);
       } else {
-        StoreRaw8(p.dx + row.begin + col, dx);
+        StoreRaw8(to, dx[i]);
       }
-      if constexpr (kHasForms<A>) {
-        Unpack(dx, v);
-        QuantizeNormPack(p.quant, tile, row.begin + col, row.r, col, scale, v, amax);
-      }
+    }
+    if constexpr (kHasForms<A>) {
+      QuantizeNormPacks<A, kPacks, true>(p.quant, tile, row.begin, row.r, col, cols, scale, dx,
+                                         amax);
     }
   }
 }
@@ -302,21 +367,21 @@ __device__ __forceinline__ void StoreNormSums(const NormBackwardParams<A>& p,
   }
 }
 
-template <typename A, int V, bool kCentred>
+template <typename A, int V, bool kCentred, bool kWhole>
 __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
     NormBackwardKernel(const NormBackwardParams<A> p) {
   __shared__ float scratch[2 * kNormWarps];
   __shared__ uint32_t amax_scratch[32];
   const NormShape& shape = p.shape;
   const NormThread<V> me(shape);
-  const NormStage<A, V> stage(shape);
+  const NormStage<A, V, kWhole> stage(shape);
   const QuantTile<kNormTileRows> tile(norm_shared, shape.cols);
   RowSums row_sum(shape, scratch);
   const float scale = QuantScale(p.quant);
   float next_rstd = 0.0F;
   float next_mean = 0.0F;
   const auto ask = [&](int64_t row) {
-    AskNormGradient<A, V, kCentred>(p, stage, me, row, next_mean, next_rstd);
+    AskNormGradient<A, V, kCentred, kWhole>(p, stage, me, row, next_mean, next_rstd);
   };
   // Read last and asked for last: it needs no registers.
   const auto ask_d_sum = [&](int64_t row) {
@@ -348,14 +413,14 @@ __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
         s[i] = stage.Take(1, i, p.s + here_row.begin, here_row.inside, me.col, shape.cols);
       }
       ask(next_row);
-      NormGradientSums<A, V, kCentred>(
+      NormGradientSums<A, V, kCentred, kWhole>(
           dy, s, me, shape.cols, p.weight, here_row.mean, here_row.rstd, row_sum,
           [&](int i, const float(&d)[8], const float(&normalized)[8]) {
             AddNormSums<kCentred>(d, normalized, weight_sums[i], bias_sums[i]);
           },
           here_row.dot, here_row.total);
       stage.template Wait<1>();
-      WriteNormGradient<A, V, kCentred>(p, stage, me, tile, here_row, dy, s, scale, amax);
+      WriteNormGradient<A, V, kCentred, kWhole>(p, stage, me, tile, here_row, dy, s, scale, amax);
       ask_d_sum(next_row);
     }
     if (kHasForms<A> && p.quant.columns != nullptr) {
@@ -367,7 +432,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormBackwardBlocks)
   stage.template Wait<0>();
   StoreNormSums<A, V, kCentred>(p, me, weight_sums, bias_sums);
   if (kHasForms<A> && p.quant.amax != nullptr) {
-    RaiseAmaxOfBlock(p.quant.amax, amax, amax_scratch);
+    RaiseAmaxOfBlock(p.quant.amax, MagnitudeOf<A>(amax), amax_scratch);
   }
 }
 

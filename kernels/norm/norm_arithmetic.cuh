@@ -20,8 +20,8 @@ __device__ __forceinline__ Raw8<A> AddPacks(const Raw8<A>& a, const Raw8<A>& b) 
 }
 
 // Statistics of the row that a thread's warps hold as `s`, zeros beyond its end. Every thread of
-// the row calls it.
-template <typename A, int V, bool kCentred>
+// the row calls it. kWhole: every pack lies within the row.
+template <typename A, int V, bool kCentred, bool kWhole = false>
 __device__ __forceinline__ void NormStatistics(const Raw8<A> (&s)[V],
                                                const NormThread<V>& me,
                                                int cols,
@@ -49,7 +49,7 @@ __device__ __forceinline__ void NormStatistics(const Raw8<A> (&s)[V],
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     // Zeros beyond the end must not count: (0 - mean)^2 is not 0.
-    if (me.col + i * kNormStep < cols) {
+    if (kWhole || me.col + i * kNormStep < cols) {
       float v[8];
       Unpack(s[i], v);
 #pragma unroll
@@ -88,7 +88,7 @@ __device__ __forceinline__ Raw8<A> NormalizePack(
 // thread's warps hold as `dy` and `s`: of dy * weight * normalized and, centred, of dy * weight.
 // For each pack i of the thread's columns add(i, dy, normalized) sums the gradients of weight and
 // bias. Every thread of the row calls it.
-template <typename A, int V, bool kCentred, typename Add>
+template <typename A, int V, bool kCentred, bool kWhole = false, typename Add>
 __device__ __forceinline__ void NormGradientSums(const Raw8<A> (&dy)[V],
                                                  const Raw8<A> (&s)[V],
                                                  const NormThread<V>& me,
@@ -105,7 +105,7 @@ __device__ __forceinline__ void NormGradientSums(const Raw8<A> (&dy)[V],
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     const int col = me.col + i * kNormStep;
-    if (col < cols) {
+    if (kWhole || col < cols) {
       float d[8];
       float normalized[8];
       float weight[8];

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/block_tile.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/norm/norm.cuh"
 #include "kernels/norm/norm_launch.cuh"
 
@@ -13,19 +14,6 @@ namespace hearth::kernels::cuda {
 
 static_assert(kNormThreads == kBlockThreads);
 inline constexpr int64_t kNormClusterBlocks = 8;  // the most that every GPU with clusters takes
-
-// All threads of the cluster: what they wrote before is seen after, global memory included, though
-// not past an older copy in L1. Before compute capability 9.0 a cluster is one block.
-__device__ __forceinline__ void MeetCluster() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-#else
-  __syncthreads();
-#endif
-}
 
 // Past L1: written by another block of the cluster.
 template <typename T>
@@ -200,17 +188,8 @@ absl::Status LaunchNormForwardBlocks(const Exec& exec,
     HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
     const int64_t ranks = code.ptxVersion >= 90 ? NormClusterBlocks(p.shape.cols) : 1;
     cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = static_cast<unsigned>(ranks);
-    cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
+    cudaLaunchConfig_t config = ClusterLaunch(exec, ranks, kNormThreads, kBytes, cluster);
     config.gridDim = dim3(static_cast<unsigned>(CeilDiv(p.shape.rows, kBlockTile) * ranks));
-    config.blockDim = dim3(kNormThreads);
-    config.dynamicSmemBytes = kBytes;
-    config.stream = StreamOf(exec);
-    config.attrs = &cluster;
-    config.numAttrs = ranks > 1 ? 1 : 0;
     HEARTH_CUDA_RETURN_IF_ERROR(
         cudaLaunchKernelEx(&config, kernel, p, blocks, static_cast<int>(ranks)));
     return HEARTH_CUDA_LAUNCHED(op);

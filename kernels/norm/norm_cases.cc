@@ -38,6 +38,10 @@ constexpr Shape kRmsShapes[] = {
     {"quant_144x896", 144, 896, true, false, true},
     {"quant_48x2064", 48, 2064, true, false, true},
     {"residual_3x8192", 3, 8192, true, false},
+    // Rows as long as the packs of their warps: one, two and three packs a thread, and two warps.
+    {"quant_plain_48x256", 48, 256, false, false, true},
+    {"quant_80x512", 80, 512, true, false, true},
+    {"quant_144x1536", 144, 1536, true, false, true},
     // Several tiles a block, of 64 rows and then of 32.
     {"quant_36160x64", 36160, 64, true, false, true, true},
     {"perf_quant_32768x896", 32768, 896, true, true, true, true},

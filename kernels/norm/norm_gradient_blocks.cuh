@@ -219,22 +219,6 @@ __global__ void __launch_bounds__(kNormThreads, (NormGradientResidentBlocks<A, k
   }
 }
 
-// How many clusters run at once, at least 1.
-template <typename Kernel>
-absl::StatusOr<int64_t> NormClustersAtOnce(const Exec& exec,
-                                           Kernel kernel,
-                                           const cudaLaunchConfig_t& config,
-                                           int64_t ranks) {
-  int fit = 0;
-  if (ranks > 1) {
-    HEARTH_CUDA_RETURN_IF_ERROR(cudaOccupancyMaxActiveClusters(&fit, kernel, &config));
-    return std::max(fit, 1);
-  }
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &fit, kernel, kNormThreads, config.dynamicSmemBytes));
-  return std::max<int64_t>(fit * exec.cuda->gpu().multiprocessors, 1);
-}
-
 // Runs the kernel and sets p's partial sums; `partials`: of how many blocks they are.
 template <typename A, bool kCentred, BlockLayout kLayout>
 absl::Status RunNormBackwardBlocks(const Exec& exec,
@@ -258,20 +242,11 @@ absl::Status RunNormBackwardBlocks(const Exec& exec,
   const int64_t room = NormPartials(p.shape.rows);
   const int64_t ranks = code.ptxVersion >= 90 ? std::min(NormClusterBlocks(p.shape.cols), room) : 1;
   cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(ranks);
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(ranks));
-  config.blockDim = dim3(kNormThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = StreamOf(exec);
-  config.attrs = &cluster;
-  config.numAttrs = ranks > 1 ? 1 : 0;
+  cudaLaunchConfig_t config =
+      ClusterLaunch(exec, ranks, kNormThreads, static_cast<size_t>(bytes), cluster);
   // All clusters at once, and as even as may be.
   const int64_t strips = CeilDiv(p.shape.rows, kBlockTile);
-  HEARTH_ASSIGN_OR_RETURN(const int64_t fit, NormClustersAtOnce(exec, kernel, config, ranks));
+  HEARTH_ASSIGN_OR_RETURN(const int64_t fit, ClustersAtOnce(exec, kernel, config, ranks));
   const int64_t most = std::min({strips, fit, room / ranks});
   const int64_t clusters = CeilDiv(strips, CeilDiv(strips, most));
   partials = clusters * ranks;

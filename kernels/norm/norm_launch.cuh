@@ -111,14 +111,26 @@ absl::Status LaunchNormKernel(const Exec& exec,
   return HEARTH_CUDA_LAUNCHED(op);
 }
 
+// Whether the kernels for whole rows, which RMSNorm in bf16 has, take the shape.
+inline bool HasWholeRows(const NormShape& shape) {
+  return shape.packs > 0 && shape.staged && shape.cols == shape.warps * shape.packs * kNormStep;
+}
+
 // For params.shape.rows > 0.
 template <typename A, bool kCentred>
 absl::Status LaunchNormForward(const Exec& exec, const NormForwardParams<A>& p, const char* op) {
   void (*const kernels[])(NormForwardParams<A>) = {
-      NormForwardValuesKernel<A, kCentred>, NormForwardKernel<A, 1, kCentred>,
-      NormForwardKernel<A, 2, kCentred>, NormForwardKernel<A, 3, kCentred>,
-      NormForwardKernel<A, 4, kCentred>};
-  return LaunchNormKernel(exec, kernels[p.shape.packs], p, op);
+      NormForwardValuesKernel<A, kCentred>, NormForwardKernel<A, 1, kCentred, false>,
+      NormForwardKernel<A, 2, kCentred, false>, NormForwardKernel<A, 3, kCentred, false>,
+      NormForwardKernel<A, 4, kCentred, false>};
+  auto* kernel = kernels[p.shape.packs];
+  if constexpr (kHasForms<A> && !kCentred) {
+    void (*const whole[])(NormForwardParams<A>) = {
+        nullptr, NormForwardKernel<A, 1, false, true>, NormForwardKernel<A, 2, false, true>,
+        NormForwardKernel<A, 3, false, true>, NormForwardKernel<A, 4, false, true>};
+    kernel = HasWholeRows(p.shape) ? whole[p.shape.packs] : kernel;
+  }
+  return LaunchNormKernel(exec, kernel, p, op);
 }
 
 // *out += sum of `count` partials, for both gradients at once; nothing for those that are absent.
@@ -191,11 +203,18 @@ absl::Status LaunchNormBackward(const Exec& exec,
                                 const TensorView& d_bias,
                                 const char* op) {
   void (*const kernels[])(NormBackwardParams<A>) = {
-      NormBackwardValuesKernel<A, kCentred>, NormBackwardKernel<A, 1, kCentred>,
-      NormBackwardKernel<A, 2, kCentred>, NormBackwardKernel<A, 3, kCentred>,
-      NormBackwardKernel<A, 4, kCentred>};
+      NormBackwardValuesKernel<A, kCentred>, NormBackwardKernel<A, 1, kCentred, false>,
+      NormBackwardKernel<A, 2, kCentred, false>, NormBackwardKernel<A, 3, kCentred, false>,
+      NormBackwardKernel<A, 4, kCentred, false>};
   PlaceNormPartials(exec, d_weight, d_bias, p.shape.blocks, p);
-  HEARTH_RETURN_IF_ERROR(LaunchNormKernel(exec, kernels[p.shape.packs], p, op));
+  auto* kernel = kernels[p.shape.packs];
+  if constexpr (kHasForms<A> && !kCentred) {
+    void (*const whole[])(NormBackwardParams<A>) = {
+        nullptr, NormBackwardKernel<A, 1, false, true>, NormBackwardKernel<A, 2, false, true>,
+        NormBackwardKernel<A, 3, false, true>, NormBackwardKernel<A, 4, false, true>};
+    kernel = HasWholeRows(p.shape) ? whole[p.shape.packs] : kernel;
+  }
+  HEARTH_RETURN_IF_ERROR(LaunchNormKernel(exec, kernel, p, op));
   return AddNormGradients(exec, p, d_weight, d_bias, p.shape.blocks, op);
 }
 

@@ -135,7 +135,8 @@ __device__ __forceinline__ void StoreStreaming(T* to, const Raw8<T>& raw) {
 // Packs of a thread's next row on their way to shared memory. A thread reads back only what it
 // asked for itself, so there is no barrier. Where shared memory is too small (`staged` is false)
 // Ask does nothing and Take reads global memory.
-template <typename A, int V>
+// kWhole: it is staged, and every pack lies within the row.
+template <typename A, int V, bool kWhole = false>
 class NormStage {
   static constexpr int kChunks = sizeof(A) / 2;  // of 16 bytes, a pack
   static constexpr int kChunkBytes = kNormThreads * 16;
@@ -147,19 +148,19 @@ class NormStage {
   }
 
   __device__ __forceinline__ explicit NormStage(const NormShape& shape)
-      : staged_(shape.staged),
+      : staged_(kWhole || shape.staged),
         at_(reinterpret_cast<const uint8_t*>(norm_shared) + shape.tile_bytes + threadIdx.x * 16),
         to_(static_cast<uint32_t>(__cvta_generic_to_shared(at_))) {}
 
   // The packs of the row at `row` from column `col`; those that are not `inside` become zero.
   __device__ __forceinline__ void Ask(
       int operand, const A* row, bool inside, int col, int cols) const {
-    if (!staged_) {
+    if (!kWhole && !staged_) {
       return;
     }
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const int bytes = inside && col + i * kNormStep < cols ? 16 : 0;
+      const int bytes = inside && (kWhole || col + i * kNormStep < cols) ? 16 : 0;
 #pragma unroll
       for (int k = 0; k < kChunks; ++k) {
         const A* from = row + col + i * kNormStep + k * 8 / kChunks;
@@ -184,7 +185,7 @@ class NormStage {
   __device__ __forceinline__ Raw8<A> Take(
       int operand, int i, const A* row, bool inside, int col, int cols) const {
     Raw8<A> raw = {};
-    if (!staged_) {
+    if (!kWhole && !staged_) {
       if (inside && col + i * kNormStep < cols) {
         raw = LoadRaw8(row + col + i * kNormStep);
       }

@@ -17,6 +17,7 @@ struct ForwardOp {
   static constexpr int kOutputs = 1;
   static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
   static constexpr int kBlocks = 4;
+  static constexpr bool kQuantisedAlone = kUse == KeptUse::kWrite;
   const A* gate_up;
   int64_t cols;
   KeptInput kept;
@@ -40,6 +41,7 @@ struct BackwardOp {
   static constexpr int kOutputs = 2;
   static constexpr int kBatch = sizeof(A) == 2 ? 2 : 1;
   static constexpr int kBlocks = 4;
+  static constexpr bool kQuantisedAlone = kAgain;
   const A* gate_up;
   const A* dy;
   int64_t cols;

@@ -1,4 +1,7 @@
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/harness/activation_cases.h"
 #include "kernels/harness/cases.h"
@@ -46,7 +49,8 @@ constexpr BlockShape kBlockShapes[] = {
 
 struct KeptShape : MatrixShape {
   double spread;
-  bool again = false;  // backward makes y's columns too
+  bool again = false;    // backward makes y's columns too
+  bool swapped = false;  // y's rows in E5M2, the gradient in E4M3
 };
 
 constexpr KeptShape kKeptShapes[] = {
@@ -55,8 +59,13 @@ constexpr KeptShape kKeptShapes[] = {
     {{"kept_144x640", 144, 640}, 2.0},
     {{"kept_again_144x640", 144, 640}, 2.0, true},
     {{"kept_again_48x96", 48, 96}, 2.0, true},
+    // Whole tiles in both directions, several of them.
+    {{"kept_again_tiles_256x768", 256, 768}, 2.0, true},
+    {{"kept_again_tiles_swapped_128x256", 128, 256}, 2.0, true, true},
+    // What steps of hearth-112m and of a model of 1.5B call.
     {{"perf_kept_36864x2048", 36864, 2048}, 1.0},
     {{"perf_kept_again_36864x2048", 36864, 2048}, 1.0, true},
+    {{"perf_kept_again_16384x8960", 16384, 8960}, 1.0, true},
 };
 
 SwigluBackwardArgs BackwardArgs(const Buffers& b, const ActivationGradient& gradient) {
@@ -90,13 +99,14 @@ ActivationCalls Calls(double spread) {
 }
 
 // The calls of a case whose backward makes y's columns too: those that forward made of "y_again".
-ActivationCalls CallsWithColumns(double spread) {
+ActivationCalls CallsWithColumns(double spread, bool perf) {
   ActivationCalls calls = Calls(spread);
-  calls.backward = [](const Exec& exec, const Buffers& b, const ActivationGradient& gradient) {
+  calls.backward = [perf](const Exec& exec, const Buffers& b, const ActivationGradient& gradient) {
     SwigluBackwardArgs args = BackwardArgs(b, gradient);
     if (const QuantView y = b.Quant("y_again_quant"); !y.empty()) {
       args.y_quant.dtype = y.dtype;
-      args.y_quant.columns = b["y_columns"].data;
+      const bool alone = !perf && gradient.dx.data == nullptr;
+      args.y_quant.columns = b[alone ? "y_columns_alone" : "y_columns"].data;
       args.y_quant.scale = y.scale;
     }
     return SwigluBackward(exec, args);
@@ -115,18 +125,34 @@ OpCase BlockCase(const BlockShape& s) {
 }
 
 OpCase KeptCase(const KeptShape& s) {
-  OpCase c = ActivationKeptCase(s.again ? CallsWithColumns(s.spread) : Calls(s.spread), s);
-  if (s.again) {
-    c.buffers.push_back(Words("y_columns", static_cast<size_t>(s.rows * s.cols)));
-    c.backward_traffic.emplace_back("y_columns");
-    c.double_reference = false;  // doubles are not quantised
-    c.check = [](const Buffers& b) -> std::string {
-      return b.Quant("y_again_quant").empty() ||
-                     b.Bytes("y_columns") == b.Bytes("y_again_quant.columns")
-                 ? ""
-                 : "backward makes other columns of y than forward";
-    };
+  const bool perf = NewCase("", s.name).perf;
+  ActivationCalls calls = s.again ? CallsWithColumns(s.spread, perf) : Calls(s.spread);
+  if (s.swapped) {
+    std::swap(calls.rows_dtype, calls.gradient_dtype);
   }
+  OpCase c = ActivationKeptCase(calls, s);
+  if (!s.again) {
+    return c;
+  }
+  std::vector<std::string> made = {"y_columns"};
+  if (!perf) {
+    made.emplace_back("y_columns_alone");
+  }
+  for (const std::string& columns : made) {
+    c.buffers.push_back(Words(columns, static_cast<size_t>(s.rows * s.cols)));
+  }
+  c.backward_traffic.emplace_back("y_columns");
+  c.double_reference = false;  // doubles are not quantised
+  c.check = [made, before = c.check](const Buffers& b) {
+    std::string error = before ? before(b) : "";
+    for (const std::string& columns : made) {
+      if (!b.Quant("y_again_quant").empty() &&
+          b.Bytes(columns) != b.Bytes("y_again_quant.columns")) {
+        error = "backward makes other columns of y than forward";
+      }
+    }
+    return error;
+  };
   return c;
 }
 
