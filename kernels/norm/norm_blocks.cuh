@@ -6,27 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/block_tile.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/norm/norm.cuh"
 #include "kernels/norm/norm_launch.cuh"
 
 namespace hearth::kernels::cuda {
 
 static_assert(kNormThreads == kBlockThreads);
-inline constexpr int64_t kNormClusterBlocks = 8;  // the most that every GPU with clusters takes
-
-// All threads of the cluster: what they wrote before is seen after, global memory included, though
-// not past an older copy in L1. Before compute capability 9.0 a cluster is one block.
-__device__ __forceinline__ void MeetCluster() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-#else
-  __syncthreads();
-#endif
-}
-
 // Past L1: written by another block of the cluster.
 template <typename T>
 __device__ __forceinline__ Raw8<T> LoadRaw8FromL2(const T* from) {
@@ -175,7 +161,7 @@ __global__ void __launch_bounds__(kNormThreads, ResidentBlocks<A>(1))
 // The kernel's clusters: no more blocks than tiles, and as even as may be.
 inline int64_t NormClusterBlocks(int64_t cols) {
   const int64_t tiles = CeilDiv(cols, kBlockTile);
-  return CeilDiv(tiles, CeilDiv(tiles, kNormClusterBlocks));
+  return CeilDiv(tiles, CeilDiv(tiles, kMostClusterBlocks));
 }
 
 // For p.shape.rows > 0; p.shape is that of the same rows without block forms.
@@ -195,15 +181,9 @@ absl::Status LaunchNormForwardBlocks(const Exec& exec,
       HEARTH_CUDA_RETURN_IF_ERROR(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     }
-    // Code made for an older GPU knows no clusters, whatever GPU it runs on.
-    cudaFuncAttributes code;
-    HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
-    const int64_t ranks = code.ptxVersion >= 90 ? NormClusterBlocks(p.shape.cols) : 1;
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = static_cast<unsigned>(ranks);
-    cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = 1;
+    HEARTH_ASSIGN_OR_RETURN(const int64_t ranks,
+                            ClusterBlocks(kernel, NormClusterBlocks(p.shape.cols)));
+    cudaLaunchAttribute cluster = ClusterAttribute(ranks);
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(static_cast<unsigned>(CeilDiv(p.shape.rows, kBlockTile) * ranks));
     config.blockDim = dim3(kNormThreads);

@@ -251,17 +251,11 @@ absl::Status RunNormBackwardBlocks(const Exec& exec,
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  // Code made for an older GPU knows no clusters, whatever GPU it runs on.
-  cudaFuncAttributes code;
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
   // The workspace has room for so many partial sums, one for each block.
   const int64_t room = NormPartials(p.shape.rows);
-  const int64_t ranks = code.ptxVersion >= 90 ? std::min(NormClusterBlocks(p.shape.cols), room) : 1;
-  cudaLaunchAttribute cluster = {};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(ranks);
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
+  HEARTH_ASSIGN_OR_RETURN(const int64_t ranks,
+                          ClusterBlocks(kernel, std::min(NormClusterBlocks(p.shape.cols), room)));
+  cudaLaunchAttribute cluster = ClusterAttribute(ranks);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(ranks));
   config.blockDim = dim3(kNormThreads);
