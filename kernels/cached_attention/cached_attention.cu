@@ -463,14 +463,14 @@ absl::Status Fill(const Exec& exec, const FillCacheArgs& args) {
 }  // namespace
 
 size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args) {
-  return SplitWorkspaceBytes(args.dims, CacheSplits(args.dims, exec.cuda->gpu().multiprocessors));
+  return SplitWorkspaceBytes(args.dims, SplitsOf(args, exec.cuda->gpu().multiprocessors));
 }
 
 absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args) {
   if (args.dims.head_dim > kMaxHeadDim) {
     return absl::UnimplementedError("cached_attention: head_dim on a GPU is at most 256");
   }
-  const int64_t splits = CacheSplits(args.dims, exec.cuda->gpu().multiprocessors);
+  const int64_t splits = SplitsOf(args, exec.cuda->gpu().multiprocessors);
   if (args.qkv.dtype != DType::kBF16) {
     return RunPlain(exec, ParamsOf<float>(exec, args), args.dims.batch, splits);
   }

@@ -2,6 +2,7 @@
 // qk_norm_rope.cu alone.
 #pragma once
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/qk_norm_rope/rotation.cuh"
 
@@ -243,6 +244,8 @@ __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
   const int lanes = 1 << lane_bits;
   const int slots = kRopeRowThreads >> lane_bits;
   const RopePlace me = RopePlaceOf<A, kNorm>(p, rotation.enabled, lane_bits, groups);
+  // Attention of generated tokens has much to read that is not made here.
+  LetNextBegin();
 
   Raw8<A> lo[kTurns];
   Raw8<A> hi[kTurns];
