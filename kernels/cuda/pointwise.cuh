@@ -21,6 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/block_tile.cuh"
+#include "kernels/cuda/context.h"
 #include "kernels/cuda/kept.cuh"
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/cuda/util.cuh"
@@ -68,21 +69,27 @@ __device__ __forceinline__ void ApplyToPacks(const Op& op,
   }
 }
 
-// The packs of a tile: sink(row of the tile, element of the first part's pack in the output, packs)
-// for each of this thread's that exist, the column of the tile being TileColumn.
+// The packs of the first `tile_rows` rows of a tile: sink(row of the tile, element of the first
+// part's pack in the output, packs) for each of this thread's that exist, the column of the tile
+// being TileColumn.
 template <typename Tile>
 __device__ __forceinline__ int TileColumn() {
   return threadIdx.x % Tile::kPacks * 8;
 }
 template <typename A, typename Tile, int kBatch, typename Op, typename Sink>
-__device__ __forceinline__ void ApplyToTile(
-    const Op& op, int64_t rows, int64_t cols, int64_t row0, int64_t col0, const Sink& sink) {
+__device__ __forceinline__ void ApplyToTile(const Op& op,
+                                            int64_t rows,
+                                            int64_t cols,
+                                            int64_t row0,
+                                            int64_t col0,
+                                            int tile_rows,
+                                            const Sink& sink) {
   static_assert(Tile::kPasses % kBatch == 0);
   const int tile_row = threadIdx.x / Tile::kPacks;
   const int64_t col = col0 + TileColumn<Tile>();
   // Rows of this thread that exist: tile_row + pass * kRowsAtOnce below `end`.
   const int end =
-      col < cols ? static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows))) : 0;
+      col < cols ? static_cast<int>(min(rows - row0, static_cast<int64_t>(tile_rows))) : 0;
 
   float bias[8] = {};
   if constexpr (Op::kBias) {
@@ -140,15 +147,21 @@ __device__ __forceinline__ void ApplyToTile(
 }
 
 // cols is a multiple of 8 and everything is aligned to 16 bytes; with kColumns, rows and cols are
-// multiples of 16.
+// multiples of 16. `tile_rows`: rows of a block; with kColumns all of the tile.
 template <typename A, typename Op, bool kColumns>
-__global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
-    Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {
+__global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks)
+    PointwiseKernel(Op op,
+                    A* out,
+                    QuantView quant,
+                    int64_t rows,
+                    int64_t cols,
+                    uint32_t tiles_across,
+                    int tile_rows) {
   using Tile = PointwiseTile<kColumns>;
   // Without columns the 32 words are what the reduction of the magnitude takes.
   constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 32;
   __shared__ __align__(16) uint32_t words[kResults<Op>][kWords];
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * tile_rows;
   const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles_across) * Tile::kCols;
   const bool e4m3 = quant.dtype == DType::kE4M3;
   const float scale = QuantScale(quant);
@@ -190,19 +203,19 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
       }
     }
   };
-  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, sink);
+  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, tile_rows, sink);
   if constexpr (kColumns) {
     __syncthreads();
-    const int tile_rows = static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows)));
+    const int there = static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows)));
     const int tile_cols = static_cast<int>(min(cols - col0, static_cast<int64_t>(Tile::kCols)));
 #pragma unroll
     for (int o = 0; o < Op::kOutputs; ++o) {
       QuantTile<128>(words[o], Tile::kCols)
-          .WriteColumns(quant.columns, rows, row0, o * cols + col0, tile_rows, tile_cols);
+          .WriteColumns(quant.columns, rows, row0, o * cols + col0, there, tile_cols);
     }
     if constexpr (Op::kExtra == 1) {
       QuantTile<128>(words[Op::kOutputs], Tile::kCols)
-          .WriteColumns(op.extra.columns, rows, row0, col0, tile_rows, tile_cols);
+          .WriteColumns(op.extra.columns, rows, row0, col0, there, tile_cols);
     }
     __syncthreads();  // the maximum below is reduced in the same shared memory
   }
@@ -246,7 +259,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(Op::kOutp
       tiles[o].Put(row, TileColumn<Tile>(), rounded[o]);
     }
   };
-  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, sink);
+  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, Tile::kRows, sink);
   __syncthreads();
 #pragma unroll 1
   for (int part = 0; part < kTiles; ++part) {
@@ -337,6 +350,18 @@ absl::Status PointwiseBlocks(const Exec& exec,
   return absl::InvalidArgumentError(absl::StrCat(name, ": block forms beside one scale a tensor"));
 }
 
+// Rows of a block of PointwiseKernel without columns: those of a tile, fewer where that would leave
+// multiprocessors with nothing to do. A thread has a row after another: with few rows (generated
+// tokens) it is the waits, not the bytes, that take time.
+template <typename Tile>
+int64_t PointwiseRows(int64_t rows, int64_t across, int multiprocessors) {
+  int64_t tile_rows = Tile::kRows;
+  while (tile_rows > Tile::kRowsAtOnce && CeilDiv(rows, tile_rows) * across < multiprocessors) {
+    tile_rows /= 2;
+  }
+  return tile_rows;
+}
+
 // `aligned`: every input starts at a multiple of 16 bytes. Either `quant` or `blocks` is empty.
 template <typename A, typename Op>
 absl::Status Pointwise(const Exec& exec,
@@ -375,11 +400,11 @@ absl::Status Pointwise(const Exec& exec,
         <<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols);
     return HEARTH_CUDA_LAUNCHED(name);
   }
-  const auto launch = [&](auto kernel, int64_t tile_rows, int64_t tile_cols) {
-    const int64_t across = CeilDiv(cols, tile_cols);
+  const auto launch = [&](auto kernel, int64_t tile_rows, int64_t across) {
     const auto blocks = static_cast<unsigned>(CeilDiv(rows, tile_rows) * across);
     kernel<<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols,
-                                                             static_cast<uint32_t>(across));
+                                                             static_cast<uint32_t>(across),
+                                                             static_cast<int>(tile_rows));
     return HEARTH_CUDA_LAUNCHED(name);
   };
   using Square = PointwiseTile<true>;
@@ -388,10 +413,12 @@ absl::Status Pointwise(const Exec& exec,
   // else long ones.
   if constexpr (kHasForms<A> && Op::kKept != KeptUse::kWrite) {
     if (columns || Op::kExtra == 1) {
-      return launch(PointwiseKernel<A, Op, true>, Square::kRows, Square::kCols);
+      return launch(PointwiseKernel<A, Op, true>, Square::kRows, CeilDiv(cols, Square::kCols));
     }
   }
-  return launch(PointwiseKernel<A, Op, false>, Long::kRows, Long::kCols);
+  const int64_t across = CeilDiv(cols, Long::kCols);
+  return launch(PointwiseKernel<A, Op, false>,
+                PointwiseRows<Long>(rows, across, exec.cuda->gpu().multiprocessors), across);
 }
 
 template <KeptUse kUse>
