@@ -288,7 +288,8 @@ __global__ void __launch_bounds__(kTeam * 32, 3)
 }
 
 template <int D, int kHalves>
-absl::Status LaunchTeam(const Exec& exec, const Params<Bf16>& p, int64_t batch, int64_t splits) {
+absl::Status LaunchTeam(
+    const Exec& exec, const Params<Bf16>& p, int64_t batch, int64_t splits, bool early) {
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
       TeamKernel<D, kHalves>, cudaFuncAttributeMaxDynamicSharedMemorySize, kTeamBytes));
   // As many blocks as have room: their copies under way are what hides the way to memory.
@@ -297,7 +298,7 @@ absl::Status LaunchTeam(const Exec& exec, const Params<Bf16>& p, int64_t batch, 
                                                    cudaSharedmemCarveoutMaxShared));
   const dim3 grid(static_cast<unsigned>(batch * p.kv_heads), static_cast<unsigned>(splits),
                   static_cast<unsigned>(p.chunks));
-  HEARTH_ASSIGN_OR_RETURN(const bool early, MadeForHopper(TeamKernel<D, kHalves>));
+  HEARTH_ASSIGN_OR_RETURN(const bool waits, MadeForHopper(TeamKernel<D, kHalves>));
   cudaLaunchAttribute attribute = EarlyStart();
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
@@ -305,7 +306,7 @@ absl::Status LaunchTeam(const Exec& exec, const Params<Bf16>& p, int64_t batch, 
   config.dynamicSmemBytes = kTeamBytes;
   config.stream = StreamOf(exec);
   config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
+  config.numAttrs = early && waits ? 1 : 0;
   HEARTH_CUDA_RETURN_IF_ERROR(cudaLaunchKernelEx(&config, TeamKernel<D, kHalves>, p));
   return HEARTH_CUDA_LAUNCHED("cached_attention");
 }
@@ -314,19 +315,17 @@ inline bool TensorCoresTake(const Params<Bf16>& p) {
   return p.vectors && p.head_dim <= kTensorCoreWidth;
 }
 
-// For what they take; chunks of p are its own.
-inline absl::Status RunTensorCores(const Exec& exec,
-                                   Params<Bf16> p,
-                                   int64_t batch,
-                                   int64_t splits) {
+// For what they take; chunks of p are its own. `early`: may begin before the previous kernel ends.
+inline absl::Status RunTensorCores(
+    const Exec& exec, Params<Bf16> p, int64_t batch, int64_t splits, bool early) {
   p.chunks = static_cast<int>(CeilDiv(p.group, kMostQueries));
   const bool halves = p.group > kMostQueries / 2;
   if (p.head_dim <= 64) {
-    return halves ? LaunchTeam<64, 2>(exec, p, batch, splits)
-                  : LaunchTeam<64, 1>(exec, p, batch, splits);
+    return halves ? LaunchTeam<64, 2>(exec, p, batch, splits, early)
+                  : LaunchTeam<64, 1>(exec, p, batch, splits, early);
   }
-  return halves ? LaunchTeam<128, 2>(exec, p, batch, splits)
-                : LaunchTeam<128, 1>(exec, p, batch, splits);
+  return halves ? LaunchTeam<128, 2>(exec, p, batch, splits, early)
+                : LaunchTeam<128, 1>(exec, p, batch, splits, early);
 }
 
 }  // namespace hearth::kernels::cuda::cached
