@@ -90,10 +90,43 @@ constexpr int kJoinHeads = kWidth > 128 ? 1 : 2;
 template <int kWidth>
 constexpr int kJoinSplits = kWidth > 128 ? 2 : 4;
 
+// A lane's two splits of a query head: `lane` and `lane` + 32.
+struct LaneSplits {
+  float max[2];
+  float total[2];
+  float weight[2];  // of the split's sums, by the maximum of all splits
+};
+
+// `from`: of the first split; `used` splits, none for a head that there is not.
+__device__ __forceinline__ LaneSplits LoadLaneSplits(const float* from, int head_dim, int used) {
+  LaneSplits mine = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int s = static_cast<int>(threadIdx.x) % 32 + 32 * i;
+    // Past L1, which may still hold what was there before the other blocks wrote.
+    const float* stats = from + s * (head_dim + 2) + head_dim;
+    mine.max[i] = s < used ? __ldcg(stats) : -INFINITY;
+    mine.total[i] = s < used ? __ldcg(stats + 1) : 0.0F;
+  }
+  return mine;
+}
+
+// Sets the weights; returns 1 / the total of all splits.
+__device__ __forceinline__ float WeighSplits(LaneSplits& mine) {
+  const float max = WarpMax(fmaxf(mine.max[0], mine.max[1]));
+  float total = 0.0F;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    mine.weight[i] = Correction(mine.max[i], max);
+    total = fmaf(mine.total[i], mine.weight[i], total);
+  }
+  return 1.0F / WarpSum(total);
+}
+
 // What the blocks of a sequence found for some query heads of a warp becomes output: heads `head`,
-// `head` + `step` .. of the group, as far as it goes. Waits for memory twice, however many
-// splits there are up to four: for the maxima and totals, which each lane reads of its own splits,
-// then for the sums.
+// `head` + `step` .. of the group, as far as it goes. Waits for memory twice, however many splits
+// there are up to four: for the maxima and totals, which each lane reads of its own splits, then
+// for the sums.
 template <int kWidth, typename A>
 __device__ __forceinline__ void JoinSplits(
     const Params<A>& p, int64_t first_row, int head, int step, int splits, int used) {
@@ -104,33 +137,17 @@ __device__ __forceinline__ void JoinSplits(
   const int lane = threadIdx.x % 32;
   const int stride = p.head_dim + 2;
   const float* from[kHeads];
-  float max[kHeads][2];
-  float weight[kHeads][2];  // a lane's splits, then what they weigh
+  LaneSplits mine[kHeads];
 #pragma unroll
   for (int n = 0; n < kHeads; ++n) {
     const int h = head + n * step;
     from[n] = p.partial + (first_row + h) * splits * stride;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const bool there = h < p.group && lane + 32 * i < used;
-      // Past L1, which may still hold what was there before the other blocks wrote.
-      const float* stats = from[n] + (lane + 32 * i) * stride + p.head_dim;
-      max[n][i] = there ? __ldcg(stats) : -INFINITY;
-      weight[n][i] = there ? __ldcg(stats + 1) : 0.0F;
-    }
+    mine[n] = LoadLaneSplits(from[n], p.head_dim, h < p.group ? used : 0);
   }
   float inverse[kHeads];
 #pragma unroll
   for (int n = 0; n < kHeads; ++n) {
-    const float most = WarpMax(fmaxf(max[n][0], max[n][1]));
-    float total = 0.0F;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float factor = Correction(max[n][i], most);
-      total = fmaf(weight[n][i], factor, total);
-      weight[n][i] = factor;
-    }
-    inverse[n] = 1.0F / WarpSum(total);
+    inverse[n] = WeighSplits(mine[n]);
   }
   float sum[kHeads][kParts] = {};
   for (int s = 0; s < used; s += kAtOnce) {
@@ -152,7 +169,7 @@ __device__ __forceinline__ void JoinSplits(
 #pragma unroll
       for (int n = 0; n < kHeads; ++n) {
         // Splits behind the last one that is used weigh nothing, and have no values.
-        const float own = s + u < 32 ? weight[n][0] : weight[n][1];
+        const float own = s + u < 32 ? mine[n].weight[0] : mine[n].weight[1];
         const float factor = __shfl_sync(0xFFFFFFFF, own, (s + u) % 32);
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {

@@ -44,6 +44,12 @@ struct PointwiseTile {
   static constexpr int kPasses = kRows / kRowsAtOnce;
 };
 
+// Blocks of a row of tiles, and rows of a block: with columns those of a tile, else maybe fewer.
+struct PointwiseTiling {
+  uint32_t across;
+  int rows;
+};
+
 // One pack of each output from one of each input.
 template <typename A, typename Op>
 __device__ __forceinline__ void ApplyToPacks(const Op& op,
@@ -147,22 +153,16 @@ __device__ __forceinline__ void ApplyToTile(const Op& op,
 }
 
 // cols is a multiple of 8 and everything is aligned to 16 bytes; with kColumns, rows and cols are
-// multiples of 16. `tile_rows`: rows of a block; with kColumns all of the tile.
+// multiples of 16.
 template <typename A, typename Op, bool kColumns>
-__global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks)
-    PointwiseKernel(Op op,
-                    A* out,
-                    QuantView quant,
-                    int64_t rows,
-                    int64_t cols,
-                    uint32_t tiles_across,
-                    int tile_rows) {
+__global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
+    Op op, A* out, QuantView quant, int64_t rows, int64_t cols, PointwiseTiling tiles) {
   using Tile = PointwiseTile<kColumns>;
   // Without columns the 32 words are what the reduction of the magnitude takes.
   constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 32;
   __shared__ __align__(16) uint32_t words[kResults<Op>][kWords];
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * tile_rows;
-  const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles_across) * Tile::kCols;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles.across) * tiles.rows;
+  const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles.across) * Tile::kCols;
   const bool e4m3 = quant.dtype == DType::kE4M3;
   const float scale = QuantScale(quant);
   float extra_scale = 0;
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks)
       }
     }
   };
-  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, tile_rows, sink);
+  ApplyToTile<A, Tile, Op::kBatch>(op, rows, cols, row0, col0, tiles.rows, sink);
   if constexpr (kColumns) {
     __syncthreads();
     const int there = static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows)));
@@ -402,9 +402,9 @@ absl::Status Pointwise(const Exec& exec,
   }
   const auto launch = [&](auto kernel, int64_t tile_rows, int64_t across) {
     const auto blocks = static_cast<unsigned>(CeilDiv(rows, tile_rows) * across);
+    const PointwiseTiling tiles = {static_cast<uint32_t>(across), static_cast<int>(tile_rows)};
     kernel<<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols,
-                                                             static_cast<uint32_t>(across),
-                                                             static_cast<int>(tile_rows));
+                                                             tiles);
     return HEARTH_CUDA_LAUNCHED(name);
   };
   using Square = PointwiseTile<true>;
