@@ -4,8 +4,9 @@
 // memory. top_k and top_p are found digit by digit of the distances' bits, with a histogram of
 // counts or of weights a digit.
 //
-// A weight takes about 40 instructions, because its bits are fixed: with 2^25 logits (512 rows) that
-// is more time than memory needs (10 us on an H200). With few rows it is the waits that take time.
+// A weight takes about 40 instructions, because its bits are fixed: with 2^25 logits (512 rows)
+// that is more time than memory needs (10 us on an H200). With few rows it is the waits that take
+// time.
 #include "common/base/status_macros.h"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/context.h"
