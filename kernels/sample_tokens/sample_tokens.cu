@@ -330,14 +330,13 @@ template <typename A>
 __device__ float Select(
     const Row<A>& row, Shared& shared, Team& team, bool weights, Mass left, float limit) {
   // 11 + 11 + 10 bits are the whole pattern of a float.
-  constexpr int kShifts[] = {21, 10, 0};
-  constexpr int kDigits[] = {11, 11, 10};
   uint32_t prefix = 0;
 #pragma unroll 1
   for (int level = 0; level < 3; ++level) {
-    const int shift = kShifts[level];
-    const int above = shift + kDigits[level];
-    const uint32_t mask = (1U << kDigits[level]) - 1;
+    const int digits = level < 2 ? 11 : 10;
+    const int shift = level < 2 ? 21 - 11 * level : 0;
+    const int above = shift + digits;
+    const uint32_t mask = (1U << digits) - 1;
     __syncthreads();
     // All limbs: their buckets lie one behind the other. The other blocks have read what they want
     // of them: they have met since.
@@ -360,7 +359,7 @@ __device__ float Select(
     });
     MeetCluster();
     const auto digit = static_cast<uint32_t>(FindBucket(shared, team, weights, left));
-    prefix = prefix << kDigits[level] | digit;
+    prefix = prefix << digits | digit;
   }
   return __uint_as_float(prefix);
 }
