@@ -36,6 +36,10 @@ absl::Status CanImplement(const CachedAttentionArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCount(args.values, dtype, dims.elements(), kOp, "values"));
   HEARTH_RETURN_IF_ERROR(
       RequireCount(args.out, dtype, dims.batch * dims.heads * dims.head_dim, kOp, "out"));
+  if (args.splits < 0 || args.splits > cuda::kMostSplits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": splits ", args.splits, " is not in [0, ", cuda::kMostSplits, "]"));
+  }
   return RequireRound(args.round, kOp);
 }
 
@@ -49,7 +53,7 @@ size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs
 }
 
 size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads) {
-  const int64_t splits = cuda::CacheSplits(args.dims, kMostMultiprocessors);
+  const int64_t splits = cuda::SplitsOf(args, kMostMultiprocessors);
   return std::max(cpu::CachedAttentionWorkspaceBytes(args, threads),
                   cuda::SplitWorkspaceBytes(args.dims, splits));
 }
@@ -90,10 +94,15 @@ absl::Status FillCache(const Exec& exec, const FillCacheArgs& args) {
 namespace cuda {
 
 int64_t CacheSplits(const CacheDims& dims, int multiprocessors) {
-  // Two blocks a multiprocessor keep its memory busy; fewer than 64 keys are not worth a block.
-  const int64_t wanted = int64_t{2} * multiprocessors / (dims.batch * dims.kv_heads);
+  // A multiprocessor of compute capability 9.0 has room for three blocks, and with all of them the
+  // keys and values of short texts are under way at once. Fewer than 64 keys are not worth a block.
+  const int64_t wanted = int64_t{3} * multiprocessors / (dims.batch * dims.kv_heads);
   const int64_t most = (dims.capacity + 63) / 64;
-  return std::max<int64_t>(1, std::min({wanted, most, int64_t{64}}));
+  return std::max<int64_t>(1, std::min({wanted, most, kMostSplits}));
+}
+
+int64_t SplitsOf(const CachedAttentionArgs& args, int multiprocessors) {
+  return args.splits > 0 ? args.splits : CacheSplits(args.dims, multiprocessors);
 }
 
 size_t SplitWorkspaceBytes(const CacheDims& dims, int64_t splits) {

@@ -418,10 +418,10 @@ absl::Status RunPlain(const Exec& exec, Params<A> p, int64_t batch, int64_t spli
                            : LaunchGroup<A, 32>(exec, p, batch, splits);
 }
 
-// HEARTH_CACHED_ATTENTION=plain: never the tensor cores, to compare.
-bool WantsTensorCores() {
+// HEARTH_CACHED_ATTENTION, to compare: `plain`, never the tensor cores; `late`, no early start.
+bool Asked(const char* how) {
   const char* given = GetEnv("HEARTH_CACHED_ATTENTION");
-  return given == nullptr || std::string(given) != "plain";
+  return given != nullptr && std::string(given) == how;
 }
 
 // A block copies one row of one sequence.
@@ -463,20 +463,20 @@ absl::Status Fill(const Exec& exec, const FillCacheArgs& args) {
 }  // namespace
 
 size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args) {
-  return SplitWorkspaceBytes(args.dims, CacheSplits(args.dims, exec.cuda->gpu().multiprocessors));
+  return SplitWorkspaceBytes(args.dims, SplitsOf(args, exec.cuda->gpu().multiprocessors));
 }
 
 absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args) {
   if (args.dims.head_dim > kMaxHeadDim) {
     return absl::UnimplementedError("cached_attention: head_dim on a GPU is at most 256");
   }
-  const int64_t splits = CacheSplits(args.dims, exec.cuda->gpu().multiprocessors);
+  const int64_t splits = SplitsOf(args, exec.cuda->gpu().multiprocessors);
   if (args.qkv.dtype != DType::kBF16) {
     return RunPlain(exec, ParamsOf<float>(exec, args), args.dims.batch, splits);
   }
   const Params<Bf16> p = ParamsOf<Bf16>(exec, args);
-  return cached::TensorCoresTake(p) && WantsTensorCores()
-             ? cached::RunTensorCores(exec, p, args.dims.batch, splits)
+  return cached::TensorCoresTake(p) && !Asked("plain")
+             ? cached::RunTensorCores(exec, p, args.dims.batch, splits, !Asked("late"))
              : RunPlain(exec, p, args.dims.batch, splits);
 }
 

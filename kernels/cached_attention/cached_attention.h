@@ -34,7 +34,11 @@ struct CacheDims {
 //   scale     : 0 means 1 / sqrt(D)
 //   round     : probabilities (CPU) and out are rounded to it; on a GPU probabilities of bf16 are
 //               rounded to bf16 where tensor cores multiply them (D <= 128, a multiple of 8)
+//   splits    : blocks that share a sequence's keys on a GPU, at most 64; 0: CacheSplits. Bits
+//               depend on it. Blocks that get no keys do nothing
 // Workspace: scores (CPU), partial results where a sequence is divided among blocks (GPU).
+// A GPU may begin before the kernel before in the stream has ended: that one must not write
+// positions, keys or values.
 // CPU: the bits are those that AttentionForward gives the row, as far as OpenBLAS sums a row's
 // products alike for any number of rows; independent of exec.threads. CUDA: every key and value is
 // read once; the same bits in every run.
@@ -50,6 +54,7 @@ struct CachedAttentionArgs {
   TensorView arrivals;
   double scale = 0.0;
   DType round = DType::kF32;
+  int64_t splits = 0;
 };
 
 size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args);
@@ -79,8 +84,11 @@ namespace cpu {
 size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads);
 }  // namespace cpu
 namespace cuda {
+inline constexpr int64_t kMostSplits = 64;
 // Blocks that share a sequence's keys: enough to fill `multiprocessors`.
 int64_t CacheSplits(const CacheDims& dims, int multiprocessors);
+// What a call asks for, or those.
+int64_t SplitsOf(const CachedAttentionArgs& args, int multiprocessors);
 // Workspace of that many splits; 0 if there is one.
 size_t SplitWorkspaceBytes(const CacheDims& dims, int64_t splits);
 size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs& args);

@@ -9,6 +9,7 @@ struct Shape {
   CacheDims dims;
   int64_t shortest;  // positions are uniform in [shortest, L)
   bool perf;
+  int64_t splits = 0;  // 0: as many as the op chooses
 };
 
 constexpr Shape kShapes[] = {
@@ -26,6 +27,27 @@ constexpr Shape kShapes[] = {
     {"wide_2x100x4x2x256", {2, 100, 4, 2, 256}, 0, false},
     {"between_2x140x2x1x96", {2, 140, 2, 1, 96}, 0, false},
     {"start_4x64x4x2x32", {4, 64, 4, 2, 32}, 0, false},
+    // Odd lengths; splits without keys in some sequences of a call and not in others; one key.
+    {"splits2_3x67x12x3x64", {3, 67, 12, 3, 64}, 0, false, 2},
+    {"splits3_5x201x12x3x64", {5, 201, 12, 3, 64}, 0, false, 3},
+    {"splits7_2x130x12x2x128", {2, 130, 12, 2, 128}, 0, false, 7},
+    {"splits5_3x333x12x2x128", {3, 333, 12, 2, 128}, 0, false, 5},
+    {"splits64_1x9000x14x2x64", {1, 9000, 14, 2, 64}, 8900, false, 64},
+    {"splits40_1x2700x20x1x128", {1, 2700, 20, 1, 128}, 2600, false, 40},
+    {"splits4_one_key_2x1x4x2x64", {2, 1, 4, 2, 64}, 0, false, 4},
+    {"splits3_plain_2x300x6x2x5", {2, 300, 6, 2, 5}, 0, false, 3},
+    {"splits3_wide_2x100x36x2x256", {2, 100, 36, 2, 256}, 0, false, 3},
+    {"splits2_between_3x161x10x2x96", {3, 161, 10, 2, 96}, 0, false, 2},
+    // Shapes of generation: hearth-112m with 64 and 512 texts, Qwen2.5-1.5B with 64 and 1.
+    {"perf_64x440x12x3x64", {64, 440, 12, 3, 64}, 439, true},
+    {"perf_splits1_64x440x12x3x64", {64, 440, 12, 3, 64}, 439, true, 1},
+    {"perf_splits3_64x440x12x3x64", {64, 440, 12, 3, 64}, 439, true, 3},
+    {"perf_512x440x12x3x64", {512, 440, 12, 3, 64}, 439, true},
+    {"perf_splits2_512x440x12x3x64", {512, 440, 12, 3, 64}, 439, true, 2},
+    {"perf_64x384x12x2x128", {64, 384, 12, 2, 128}, 383, true},
+    {"perf_splits1_64x384x12x2x128", {64, 384, 12, 2, 128}, 383, true, 1},
+    {"perf_splits2_64x384x12x2x128", {64, 384, 12, 2, 128}, 383, true, 2},
+    {"perf_1x320x12x2x128", {1, 320, 12, 2, 128}, 319, true},
     {"perf_64x384x12x3x64", {64, 384, 12, 3, 64}, 383, true},
     {"perf_512x384x12x3x64", {512, 384, 12, 3, 64}, 383, true},
     {"perf_64x1024x12x2x128", {64, 1024, 12, 2, 128}, 1023, true},
@@ -39,7 +61,8 @@ CachedAttentionArgs ArgsOf(const Shape& s, const Buffers& b) {
           .keys = b["keys"],
           .values = b["values"],
           .out = b["out"],
-          .arrivals = b["arrivals"]};
+          .arrivals = b["arrivals"],
+          .splits = s.splits};
 }
 
 OpCase AttendCase(const Shape& s) {

@@ -1,6 +1,7 @@
 #include "kernels/cached_attention/cached_attention.h"
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -81,11 +82,41 @@ TEST(CachedAttention, PositionOutsideTheCache_IsRefused) {
   }
 }
 
+TEST(CachedAttention, SplitsOutOfRange_AreRefused) {
+  float value = 0;
+  float out = 0;
+  float qkv[3] = {1, 1, 1};
+  const int32_t position = 0;
+  CachedAttentionArgs args;
+  args.dims = {1, 1, 1, 1, 1};
+  args.qkv = View(qkv, {1, 3});
+  args.positions = View(&position, {1});
+  args.keys = args.values = View(&value, {1});
+  args.out = View(&out, {1, 1});
+  for (const auto& [splits, ok] : {std::pair(-1, false), {0, true}, {64, true}, {65, false}}) {
+    args.splits = splits;
+    EXPECT_EQ(CanImplement(args).ok(), ok) << splits;
+  }
+}
+
 TEST(CacheSplits, FillTheDevice_AndNoMore) {
-  EXPECT_EQ(cuda::CacheSplits({512, 1024, 12, 3, 64}, 132), 1);
-  EXPECT_EQ(cuda::CacheSplits({64, 1024, 12, 3, 64}, 132), 1);
-  EXPECT_EQ(cuda::CacheSplits({32, 1024, 12, 3, 64}, 132), 2);
-  EXPECT_EQ(cuda::CacheSplits({1, 1024, 12, 3, 64}, 132), 16);  // 64 keys each
+  const struct {
+    CacheDims dims;
+    int64_t splits;
+  } rows[] = {
+      {{512, 1024, 12, 3, 64}, 1}, {{64, 1024, 12, 3, 64}, 2}, {{32, 1024, 12, 3, 64}, 4},
+      {{64, 512, 12, 2, 128}, 3},  {{1, 1024, 12, 3, 64}, 16},  // 64 keys each
+      {{1, 320, 12, 2, 128}, 5},   {{1, 63, 12, 2, 128}, 1},   {{1, 1 << 20, 12, 2, 128}, 64},
+  };
+  for (const auto& row : rows) {
+    EXPECT_EQ(cuda::CacheSplits(row.dims, 132), row.splits)
+        << row.dims.batch << " x " << row.dims.capacity;
+  }
+  CachedAttentionArgs args;
+  args.dims = rows[0].dims;
+  EXPECT_EQ(cuda::SplitsOf(args, 132), 1);
+  args.splits = 7;
+  EXPECT_EQ(cuda::SplitsOf(args, 132), 7);
   EXPECT_EQ(cuda::SplitWorkspaceBytes({64, 1024, 12, 3, 64}, 1), 0);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/attention/flash.cuh"
+#include "kernels/cached_attention/cached_attention.h"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda::cached {
@@ -83,59 +84,157 @@ struct Found {
   float totals[kWarps][GC];
 };
 
-// Joins the splits of query head `row` (of [B, Hq]) and writes element d.
-template <typename A>
-__device__ __forceinline__ void JoinSplits(const Params<A>& p, int64_t row, int splits, int used) {
-  const float* from = p.partial + row * splits * (p.head_dim + 2);
-  float max = -INFINITY;
-  // Past L1, which may still hold what was there before the other blocks wrote.
-  for (int s = 0; s < used; ++s) {
-    max = fmaxf(max, __ldcg(from + s * (p.head_dim + 2) + p.head_dim));
+// Query heads that a warp joins at a time, and splits of them that it reads at a time.
+template <int kWidth>
+constexpr int kJoinHeads = kWidth > 128 ? 1 : 2;
+template <int kWidth>
+constexpr int kJoinSplits = kWidth > 128 ? 2 : 4;
+
+// A lane's two splits of a query head: `lane` and `lane` + 32.
+struct LaneSplits {
+  float max[2];
+  float total[2];
+  float weight[2];  // of the split's sums, by the maximum of all splits
+};
+
+// `from`: of the first split; `used` splits, none for a head that there is not.
+__device__ __forceinline__ LaneSplits LoadLaneSplits(const float* from, int head_dim, int used) {
+  LaneSplits mine = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int s = static_cast<int>(threadIdx.x) % 32 + 32 * i;
+    // Past L1, which may still hold what was there before the other blocks wrote.
+    const float* stats = from + s * (head_dim + 2) + head_dim;
+    mine.max[i] = s < used ? __ldcg(stats) : -INFINITY;
+    mine.total[i] = s < used ? __ldcg(stats + 1) : 0.0F;
   }
-  for (int d = threadIdx.x % 32; d < p.head_dim; d += 32) {
-    float sum = 0.0F;
-    float total = 0.0F;
-    for (int s = 0; s < used; ++s) {
-      const float* part = from + s * (p.head_dim + 2);
-      const float weight = Correction(__ldcg(part + p.head_dim), max);
-      sum = fmaf(__ldcg(part + d), weight, sum);
-      total = fmaf(__ldcg(part + p.head_dim + 1), weight, total);
+  return mine;
+}
+
+// Sets the weights; returns 1 / the total of all splits.
+__device__ __forceinline__ float WeighSplits(LaneSplits& mine) {
+  const float max = WarpMax(fmaxf(mine.max[0], mine.max[1]));
+  float total = 0.0F;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    mine.weight[i] = Correction(mine.max[i], max);
+    total = fmaf(mine.total[i], mine.weight[i], total);
+  }
+  return 1.0F / WarpSum(total);
+}
+
+// What the blocks of a sequence found for some query heads of a warp becomes output: heads `head`,
+// `head` + `step` .. of the group, as far as it goes. Waits for memory twice, however many splits
+// there are up to four: for the maxima and totals, which each lane reads of its own splits, then
+// for the sums.
+template <int kWidth, typename A>
+__device__ __forceinline__ void JoinSplits(
+    const Params<A>& p, int64_t first_row, int head, int step, int splits, int used) {
+  constexpr int kHeads = kJoinHeads<kWidth>;
+  constexpr int kAtOnce = kJoinSplits<kWidth>;
+  constexpr int kParts = kWidth / 32;
+  static_assert(kMostSplits == 64, "a lane has two splits");
+  const int lane = threadIdx.x % 32;
+  const int stride = p.head_dim + 2;
+  const float* from[kHeads];
+  LaneSplits mine[kHeads];
+#pragma unroll
+  for (int n = 0; n < kHeads; ++n) {
+    const int h = head + n * step;
+    from[n] = p.partial + (first_row + h) * splits * stride;
+    mine[n] = LoadLaneSplits(from[n], p.head_dim, h < p.group ? used : 0);
+  }
+  float inverse[kHeads];
+#pragma unroll
+  for (int n = 0; n < kHeads; ++n) {
+    inverse[n] = WeighSplits(mine[n]);
+  }
+  float sum[kHeads][kParts] = {};
+  for (int s = 0; s < used; s += kAtOnce) {
+    float value[kAtOnce][kHeads][kParts];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+      for (int n = 0; n < kHeads; ++n) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const int d = part * 32 + lane;
+          const bool there = s + u < used && head + n * step < p.group && d < p.head_dim;
+          value[u][n][part] = there ? __ldcg(from[n] + (s + u) * stride + d) : 0.0F;
+        }
+      }
     }
-    p.out[row * p.head_dim + d] = FromFloat<A>(sum / total);
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+      for (int n = 0; n < kHeads; ++n) {
+        // Splits behind the last one that is used weigh nothing, and have no values.
+        const float own = s + u < 32 ? mine[n].weight[0] : mine[n].weight[1];
+        const float factor = __shfl_sync(0xFFFFFFFF, own, (s + u) % 32);
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          sum[n][part] = fmaf(value[u][n][part], factor, sum[n][part]);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kHeads; ++n) {
+    const int h = head + n * step;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const int d = part * 32 + lane;
+      if (h < p.group && d < p.head_dim) {
+        p.out[(first_row + h) * p.head_dim + d] = FromFloat<A>(sum[n][part] * inverse[n]);
+      }
+    }
   }
 }
 
-// Joins the block's warps: to the output, or to this block's part of it.
+// Joins the block's warps: to the output, or to this block's part of it. A warp takes a head.
 template <typename A, int kWarps, int GC, int kWidth>
 __device__ __forceinline__ void JoinWarps(const Params<A>& p,
                                           const Stretch& s,
                                           const Found<kWarps, GC, kWidth>& found) {
   const int first_head = static_cast<int>(blockIdx.z) * p.chunk_warps * GC;
   const int block_heads = min(p.chunk_warps * GC, p.group - first_head);
-  for (int i = threadIdx.x; i < block_heads * p.head_dim; i += kWarps * 32) {
-    const int h = i / p.head_dim;
-    const int d = i % p.head_dim;
+  const int lane = threadIdx.x % 32;
+  for (int h = static_cast<int>(threadIdx.x) / 32; h < block_heads; h += kWarps) {
     const int g = h % GC;
-    float max = -INFINITY;
-    for (int w = h / GC; w < kWarps; w += p.chunk_warps) {
-      max = fmaxf(max, found.maxima[w][g]);
+    // Warps of one chunk of heads are chunk_warps apart. Each of them has seen other keys. Lane i
+    // has the i-th of them.
+    const int first = h / GC;
+    const int own = first + lane * p.chunk_warps;
+    const float own_max = own < kWarps ? found.maxima[own][g] : -INFINITY;
+    const float max = WarpMax(own_max);
+    const float weight = Correction(own_max, max);
+    const float total = WarpSum(own < kWarps ? found.totals[own][g] * weight : 0.0F);
+    float weights[kWarps];
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) {
+      weights[i] = __shfl_sync(0xFFFFFFFF, weight, i);
     }
-    // Warps of one chunk of heads are chunk_warps apart. Each of them has seen other keys.
-    float sum = 0.0F;
-    float total = 0.0F;
-    for (int w = h / GC; w < kWarps; w += p.chunk_warps) {
-      const float weight = Correction(found.maxima[w][g], max);
-      sum = fmaf(found.sums[w][g][d], weight, sum);
-      total = fmaf(found.totals[w][g], weight, total);
-    }
+    const float inverse = 1.0F / total;
     const int64_t out_row = s.b * p.heads + s.kv * p.group + first_head + h;
-    if (s.used == 1) {
-      p.out[out_row * p.head_dim + d] = FromFloat<A>(sum / total);
-      continue;
-    }
     float* part = p.partial + (out_row * gridDim.y + blockIdx.y) * (p.head_dim + 2);
-    part[d] = sum;
-    if (d == 0) {
+#pragma unroll
+    for (int d0 = 0; d0 < kWidth; d0 += 32) {
+      const int d = d0 + lane;
+      float sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < kWarps; ++i) {
+        const int w = first + i * p.chunk_warps;
+        if (w < kWarps) {
+          sum = fmaf(found.sums[w][g][d], weights[i], sum);
+        }
+      }
+      if (d < p.head_dim && s.used == 1) {
+        p.out[out_row * p.head_dim + d] = FromFloat<A>(sum * inverse);
+      } else if (d < p.head_dim) {
+        part[d] = sum;
+      }
+    }
+    if (s.used > 1 && lane == 0) {
       part[p.head_dim] = max;
       part[p.head_dim + 1] = total;
     }
@@ -176,8 +275,9 @@ __device__ __forceinline__ void JoinBlock(const Params<A>& p,
   if (s.used == 1 || !ArrivesLast(p, s.used, last)) {
     return;
   }
-  for (int h = static_cast<int>(threadIdx.x) / 32; h < p.group; h += kWarps) {
-    JoinSplits(p, s.b * p.heads + s.kv * p.group + h, static_cast<int>(gridDim.y), s.used);
+  for (int h = static_cast<int>(threadIdx.x) / 32; h < p.group; h += kJoinHeads<kWidth> * kWarps) {
+    JoinSplits<kWidth>(p, s.b * p.heads + s.kv * p.group, h, kWarps, static_cast<int>(gridDim.y),
+                       s.used);
   }
 }
 

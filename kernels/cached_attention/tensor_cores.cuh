@@ -1,11 +1,15 @@
 // Cached attention on tensor cores, for bf16. Up to 16 query heads that share a key/value head are
 // the rows of a product; a warp takes a tile of keys at a time, by way of shared memory of its own,
-// so that no warp waits for another. All arithmetic but the products is that of the kernel for
-// whole sequences (attention/flash_forward.cu), probabilities rounded to bf16 included.
+// so that no warp waits for another. The kernel begins early (launch.cuh): what it reads first, the
+// positions and the older keys and values, earlier passes have written. All arithmetic but the
+// products is that of the kernel for whole sequences (attention/flash_forward.cu), probabilities
+// rounded to bf16 included.
 #pragma once
 
+#include "common/base/status_macros.h"
 #include "kernels/attention/flash.cuh"
 #include "kernels/cached_attention/join.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda::cached {
@@ -27,19 +31,22 @@ template <int D, int kHalves>
 class TeamWalk {
  public:
   static constexpr int kKeys = kTileKeys<D>;
+  static constexpr int kChunks = D / 8;             // of 16 bytes, a row of a tile
+  static constexpr int kRowsAtOnce = 32 / kChunks;  // that the lanes copy
+  static_assert(kRowsAtOnce > 0 && kKeys % kRowsAtOnce == 0);
 
-  // `chunk`: which 16 of the group's query heads.
   __device__ __forceinline__
-  TeamWalk(const Params<Bf16>& p, const Stretch& s, const Bf16* row, int chunk, uint32_t shared)
+  TeamWalk(const Params<Bf16>& p, const Stretch& s, const Bf16* row, uint32_t shared)
       : p_(p),
         shared_(shared + threadIdx.x / 32 * (kTeamStages * 2 * kTileBytes)),
         keys_(p.keys + HeadAt(p, s)),
         values_(p.values + HeadAt(p, s)),
         own_key_(row + static_cast<int64_t>(p.heads + s.kv) * p.head_dim),
         own_value_(own_key_ + static_cast<int64_t>(p.kv_heads) * p.head_dim),
-        newest_(s.seen - 1) {
-    LoadQueries(row + static_cast<int64_t>(s.kv * p.group + chunk * kMostQueries) * p.head_dim,
-                min(p.group - chunk * kMostQueries, kMostQueries));
+        newest_(s.seen - 1),
+        row_(static_cast<int>(threadIdx.x) % 32 / kChunks),
+        chunk_(static_cast<int>(threadIdx.x) % kChunks),
+        bytes_(chunk_ * 8 < p.head_dim ? 16 : 0) {
     Clear(sums_);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -48,12 +55,36 @@ class TeamWalk {
     }
   }
 
-  // The keys `first`, `first` + step ... below `end`, a tile at each.
-  __device__ __forceinline__ void Walk(int first, int step, int end) {
+  // The first tiles of the keys `first`, `first` + step ... below `end`. Those that are wholly in
+  // the cache set out before the previous kernel has ended: it makes the fused row alone.
+  __device__ __forceinline__ void Begin(int first, int step, int end) const {
+    int early = 0;
 #pragma unroll
     for (int stage = 0; stage < kTeamStages; ++stage) {
-      LoadTile(stage, first + stage * step, end);
+      if (early == stage && IsWhole(first + stage * step, end)) {
+        LoadWhole(stage, first + stage * step);
+        CommitCopies();
+        ++early;
+      }
     }
+    WaitForPrevious();
+    // In their order, because Walk counts groups of copies.
+#pragma unroll
+    for (int stage = 0; stage < kTeamStages; ++stage) {
+      if (stage >= early) {
+        LoadTile(stage, first + stage * step, end);
+      }
+    }
+  }
+
+  // The queries of the group's heads from 16 `chunk` on; after Begin.
+  __device__ __forceinline__ void LoadQueries(const Bf16* row, int kv, int chunk) {
+    const int64_t head = kv * p_.group + chunk * kMostQueries;
+    FillQueries(row + head * p_.head_dim, min(p_.group - chunk * kMostQueries, kMostQueries));
+  }
+
+  // All those keys, a tile at each; after Begin with the same.
+  __device__ __forceinline__ void Walk(int first, int step, int end) {
     int stage = 0;
     for (int at = first; at < end; at += step) {
       // All but the newest copies are there; every lane says so of its own before any lane reads.
@@ -101,7 +132,7 @@ class TeamWalk {
   }
 
   // As the left operand of products: rows behind `rows` and columns behind the head are zeros.
-  __device__ __forceinline__ void LoadQueries(const Bf16* from, int rows) {
+  __device__ __forceinline__ void FillQueries(const Bf16* from, int rows) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int kt = 0; kt < D / 16; ++kt) {
@@ -117,31 +148,54 @@ class TeamWalk {
     }
   }
 
-  // Keys and values from `at` on; zeros behind `end`. Always one group of copies.
+  // Whether a tile is in the cache and the stretch, the token itself not among it.
+  __device__ __forceinline__ bool IsWhole(int at, int end) const {
+    return at + kKeys <= min(end, newest_);
+  }
+  // Keys and values from `at` on, as far as `end`. Always one group of copies.
   __device__ __forceinline__ void LoadTile(int stage, int at, int end) const {
-    constexpr int kChunks = D / 8;
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int pass = 0; pass < kTileBytes / 16 / 32; ++pass) {
-      const int index = pass * 32 + lane;
-      const int row = index / kChunks;
-      const int chunk = index % kChunks;
-      const int key = at + row;
-      const bool there = key < end && chunk * 8 < p_.head_dim;
-      // The token itself is not in the cache yet. Copies of no bytes write zeros, but their address
-      // must be one that can be read.
-      const bool own = key == newest_;
-      const int64_t from = there ? static_cast<int64_t>(key) * p_.head_dim + chunk * 8 : 0;
-      Copy(Tile<D>::At(TileAt(stage, 0), row, chunk),
-           there && own ? own_key_ + chunk * 8 : keys_ + from, there);
-      Copy(Tile<D>::At(TileAt(stage, 1), row, chunk),
-           there && own ? own_value_ + chunk * 8 : values_ + from, there);
+    if (IsWhole(at, end)) {
+      LoadWhole(stage, at);
+    } else if (at < end) {
+      LoadPart(stage, at, end);
     }
     CommitCopies();
   }
-  static __device__ __forceinline__ void Copy(uint32_t to, const Bf16* from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
-                 "r"(there ? 16 : 0)
+  // Where this lane's chunk of row row_ + `rows` is in a tile; `rows`: a multiple of kRowsAtOnce,
+  // known when compiled, as whose bits row_ has none.
+  __device__ __forceinline__ uint32_t PlaceAt(int stage, int which, int rows) const {
+    return TileAt(stage, which) + row_ * (D * 2) + (((chunk_ ^ row_) ^ (rows & 7)) << 4) +
+           rows * (D * 2);
+  }
+  // A tile of the cache: few instructions, as one of these is on the way to every key.
+  __device__ __forceinline__ void LoadWhole(int stage, int at) const {
+    // Copies of no bytes write zeros, but their address must be one that can be read.
+    const int64_t from =
+        static_cast<int64_t>(at + row_) * p_.head_dim + (bytes_ > 0 ? chunk_ * 8 : 0);
+    const Bf16* key = keys_ + from;
+    const Bf16* value = values_ + from;
+#pragma unroll
+    for (int rows = 0; rows < kKeys; rows += kRowsAtOnce) {
+      Copy(PlaceAt(stage, 0, rows), key, bytes_);
+      Copy(PlaceAt(stage, 1, rows), value, bytes_);
+      key += kRowsAtOnce * p_.head_dim;
+      value += kRowsAtOnce * p_.head_dim;
+    }
+  }
+  // The last tile: zeros behind `end`, and the token itself, which is not in the cache yet.
+  __device__ __forceinline__ void LoadPart(int stage, int at, int end) const {
+#pragma unroll
+    for (int rows = 0; rows < kKeys; rows += kRowsAtOnce) {
+      const int key = at + rows + row_;
+      const bool there = key < end && bytes_ > 0;
+      const bool own = there && key == newest_;
+      const int64_t from = there ? static_cast<int64_t>(key) * p_.head_dim + chunk_ * 8 : 0;
+      Copy(PlaceAt(stage, 0, rows), own ? own_key_ + chunk_ * 8 : keys_ + from, there ? 16 : 0);
+      Copy(PlaceAt(stage, 1, rows), own ? own_value_ + chunk_ * 8 : values_ + from, there ? 16 : 0);
+    }
+  }
+  static __device__ __forceinline__ void Copy(uint32_t to, const Bf16* from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
                  : "memory");
   }
 
@@ -198,6 +252,9 @@ class TeamWalk {
   const Bf16* const own_key_;
   const Bf16* const own_value_;
   const int newest_;  // position of the token itself
+  const int row_;     // of a tile, that the lane copies first
+  const int chunk_;   // of the row
+  const int bytes_;   // 0 where the chunk is behind the head
   uint32_t queries_[1][D / 16][4];
   float sums_[1][D / 8][4];
   float max_[kHalves];  // of scores times log2 e
@@ -214,8 +271,11 @@ __global__ void __launch_bounds__(kTeam * 32, 3)
     return;
   }
   const Bf16* row = p.qkv + s.b * (p.heads + 2 * p.kv_heads) * p.head_dim;
-  TeamWalk<D, kHalves> walk(p, s, row, static_cast<int>(blockIdx.z), SharedAddress(memory));
-  walk.Walk(s.begin + static_cast<int>(threadIdx.x) / 32 * kTileKeys<D>, s.step, s.end);
+  TeamWalk<D, kHalves> walk(p, s, row, SharedAddress(memory));
+  const int first = s.begin + static_cast<int>(threadIdx.x) / 32 * kTileKeys<D>;
+  walk.Begin(first, s.step, s.end);
+  walk.LoadQueries(row, s.kv, static_cast<int>(blockIdx.z));
+  walk.Walk(first, s.step, s.end);
   if (s.end == s.seen) {
     KeepToken(p, row, s.kv, ((s.b * p.kv_heads + s.kv) * p.capacity + s.seen - 1) * p.head_dim);
   }
@@ -228,12 +288,26 @@ __global__ void __launch_bounds__(kTeam * 32, 3)
 }
 
 template <int D, int kHalves>
-absl::Status LaunchTeam(const Exec& exec, const Params<Bf16>& p, int64_t batch, int64_t splits) {
+absl::Status LaunchTeam(
+    const Exec& exec, const Params<Bf16>& p, int64_t batch, int64_t splits, bool early) {
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
       TeamKernel<D, kHalves>, cudaFuncAttributeMaxDynamicSharedMemorySize, kTeamBytes));
+  // As many blocks as have room: their copies under way are what hides the way to memory.
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(TeamKernel<D, kHalves>,
+                                                   cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                   cudaSharedmemCarveoutMaxShared));
   const dim3 grid(static_cast<unsigned>(batch * p.kv_heads), static_cast<unsigned>(splits),
                   static_cast<unsigned>(p.chunks));
-  TeamKernel<D, kHalves><<<grid, kTeam * 32, kTeamBytes, StreamOf(exec)>>>(p);
+  HEARTH_ASSIGN_OR_RETURN(const bool waits, MadeForHopper(TeamKernel<D, kHalves>));
+  cudaLaunchAttribute attribute = EarlyStart();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(kTeam * 32);
+  config.dynamicSmemBytes = kTeamBytes;
+  config.stream = StreamOf(exec);
+  config.attrs = &attribute;
+  config.numAttrs = early && waits ? 1 : 0;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaLaunchKernelEx(&config, TeamKernel<D, kHalves>, p));
   return HEARTH_CUDA_LAUNCHED("cached_attention");
 }
 
@@ -241,19 +315,17 @@ inline bool TensorCoresTake(const Params<Bf16>& p) {
   return p.vectors && p.head_dim <= kTensorCoreWidth;
 }
 
-// For what they take; chunks of p are its own.
-inline absl::Status RunTensorCores(const Exec& exec,
-                                   Params<Bf16> p,
-                                   int64_t batch,
-                                   int64_t splits) {
+// For what they take; chunks of p are its own. `early`: may begin before the previous kernel ends.
+inline absl::Status RunTensorCores(
+    const Exec& exec, Params<Bf16> p, int64_t batch, int64_t splits, bool early) {
   p.chunks = static_cast<int>(CeilDiv(p.group, kMostQueries));
   const bool halves = p.group > kMostQueries / 2;
   if (p.head_dim <= 64) {
-    return halves ? LaunchTeam<64, 2>(exec, p, batch, splits)
-                  : LaunchTeam<64, 1>(exec, p, batch, splits);
+    return halves ? LaunchTeam<64, 2>(exec, p, batch, splits, early)
+                  : LaunchTeam<64, 1>(exec, p, batch, splits, early);
   }
-  return halves ? LaunchTeam<128, 2>(exec, p, batch, splits)
-                : LaunchTeam<128, 1>(exec, p, batch, splits);
+  return halves ? LaunchTeam<128, 2>(exec, p, batch, splits, early)
+                : LaunchTeam<128, 1>(exec, p, batch, splits, early);
 }
 
 }  // namespace hearth::kernels::cuda::cached

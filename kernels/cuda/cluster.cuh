@@ -1,59 +1,81 @@
-// Clusters of blocks, on GPUs that have them; elsewhere a cluster is one block.
+// Thread block clusters: blocks that run at the same time and reach each other's shared memory.
+// Before compute capability 9.0 a cluster is one block.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda {
 
-// All threads of the cluster: what they wrote before is seen after, global memory included, though
-// not past an older copy in L1. Before compute capability 9.0 a cluster is one block.
-__device__ __forceinline__ void MeetCluster() {
+inline constexpr int64_t kMostClusterBlocks = 8;  // that every GPU with clusters takes
+
+// The two halves of MeetCluster; each thread calls one after the other.
+__device__ __forceinline__ void ArriveInCluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void WaitForCluster() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #else
   __syncthreads();
 #endif
 }
 
-// A value to where `own`, in this block's shared memory, lies in that of block `rank` of the
-// cluster. It is seen there once the cluster has met, which it also has to before the first.
-__device__ __forceinline__ void StoreInCluster(float2* own, uint32_t rank, float2 value) {
+// All threads of the cluster: what they wrote before is seen after, global memory included, though
+// not past an older copy in L1.
+__device__ __forceinline__ void MeetCluster() {
+  ArriveInCluster();
+  WaitForCluster();
+}
+
+// What lies at `own` in this block's shared memory, in that of block `rank` of the cluster. It may
+// be used once that block has begun, as long as it has not ended.
+template <typename T>
+__device__ __forceinline__ T* InBlock(T* own, int rank) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(own));
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "st.shared::cluster.v2.f32 [remote], {%2, %3};\n"
-      "}" ::"r"(at),
-      "r"(rank), "f"(value.x), "f"(value.y)
-      : "memory");
+  T* there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(own), "r"(rank));
+  return there;
 #else
-  *own = value;
+  return own;
 #endif
 }
 
-// The launch of clusters of `ranks` blocks; one block is no cluster. `attribute` outlives it.
+// Blocks of a cluster that `kernel` can have: `wanted`, or 1.
+template <typename Kernel>
+absl::StatusOr<int64_t> ClusterBlocks(Kernel kernel, int64_t wanted) {
+  HEARTH_ASSIGN_OR_RETURN(const bool clusters, MadeForHopper(kernel));
+  return clusters ? wanted : 1;
+}
+
+// `ranks` blocks along x in each cluster.
+inline cudaLaunchAttribute ClusterAttribute(int64_t ranks) {
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(ranks);
+  cluster.val.clusterDim.y = 1;
+  cluster.val.clusterDim.z = 1;
+  return cluster;
+}
+
+// The launch of one cluster of `ranks` blocks; one block is no cluster. `cluster`: outlives it.
 inline cudaLaunchConfig_t ClusterLaunch(
-    const Exec& exec, int64_t ranks, int threads, size_t shared, cudaLaunchAttribute& attribute) {
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(ranks);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
+    const Exec& exec, int64_t ranks, int threads, size_t shared, cudaLaunchAttribute& cluster) {
+  cluster = ClusterAttribute(ranks);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(ranks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared;
   config.stream = StreamOf(exec);
-  config.attrs = &attribute;
+  config.attrs = &cluster;
   config.numAttrs = ranks > 1 ? 1 : 0;
   return config;
 }

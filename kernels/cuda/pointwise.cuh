@@ -22,6 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/block_tile.cuh"
+#include "kernels/cuda/context.h"
 #include "kernels/cuda/kept.cuh"
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/cuda/util.cuh"
@@ -42,6 +43,12 @@ struct PointwiseTile {
   static constexpr int kPacks = kCols / 8;  // of a row
   static constexpr int kRowsAtOnce = kPointwiseThreads / kPacks;
   static constexpr int kPasses = kRows / kRowsAtOnce;
+};
+
+// Blocks of a row of tiles, and rows of a block: with columns those of a tile, else maybe fewer.
+struct PointwiseTiling {
+  uint32_t across;
+  int rows;
 };
 
 // One pack of each input, as it lies in memory.
@@ -167,15 +174,21 @@ __device__ __forceinline__ void ApplyToPacks(const Op& op,
   }
 }
 
-// The packs of a tile: sink(row of the tile, element of the first part's pack in the output, packs)
+// The packs of the first `tile_rows` rows of a tile: sink(row of the tile, element of the first
+// part's pack in the output, packs)
 // for each of this thread's that exist, the column of the tile being TileColumn.
 template <typename Tile>
 __device__ __forceinline__ int TileColumn() {
   return threadIdx.x % Tile::kPacks * 8;
 }
 template <typename A, typename Tile, bool kWhole, typename Op, typename Sink>
-__device__ __forceinline__ void ApplyToTile(
-    const Op& op, int64_t rows, int64_t cols, int64_t row0, int64_t col0, const Sink& sink) {
+__device__ __forceinline__ void ApplyToTile(const Op& op,
+                                            int64_t rows,
+                                            int64_t cols,
+                                            int64_t row0,
+                                            int64_t col0,
+                                            int tile_rows,
+                                            const Sink& sink) {
   constexpr int kBatch = Op::kBatch;
   static_assert(Tile::kPasses % kBatch == 0);
   const int tile_row = threadIdx.x / Tile::kPacks;
@@ -183,7 +196,7 @@ __device__ __forceinline__ void ApplyToTile(
   // Rows of this thread that exist: tile_row + pass * kRowsAtOnce below `end`.
   int end = Tile::kRows;
   if constexpr (!kWhole) {
-    end = col < cols ? static_cast<int>(min(rows - row0, static_cast<int64_t>(Tile::kRows))) : 0;
+    end = col < cols ? static_cast<int>(min(rows - row0, static_cast<int64_t>(tile_rows))) : 0;
   }
 
   float bias[8] = {};
@@ -280,14 +293,14 @@ __device__ __forceinline__ void WriteTileColumns(const Op& op,
 // multiples of 16.
 template <typename A, typename Op, bool kColumns, typename Outputs>
 __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKernel(
-    Op op, A* out, QuantView quant, int64_t rows, int64_t cols, uint32_t tiles_across) {
+    Op op, A* out, QuantView quant, int64_t rows, int64_t cols, PointwiseTiling tiles) {
   using Tile = PointwiseTile<kColumns>;
   constexpr bool kFixed = Outputs::kFixed;
   // Without columns the 32 words are what the reduction of the magnitude takes.
   constexpr int kWords = kColumns ? QuantTile<128>::Words(Tile::kCols) : 32;
   __shared__ __align__(16) uint32_t words[kResults<Op>][kWords];
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles_across) * Tile::kRows;
-  const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles_across) * Tile::kCols;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles.across) * tiles.rows;
+  const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles.across) * Tile::kCols;
   const bool e4m3 = quant.dtype == DType::kE4M3;
   const float scale = QuantScale(quant);
   float extra_scale = 0;
@@ -328,7 +341,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
       }
     }
   };
-  ApplyToTile<A, Tile, kFixed>(op, rows, cols, row0, col0, sink);
+  ApplyToTile<A, Tile, kFixed>(op, rows, cols, row0, col0, tiles.rows, sink);
   if constexpr (kColumns) {
     __syncthreads();
     WriteTileColumns<Op, Tile, kFixed>(op, quant, words, rows, cols, row0, col0);
@@ -374,7 +387,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, ResidentBlocks<A>(Op::kOutp
       tiles[o].Put(row, TileColumn<Tile>(), rounded[o]);
     }
   };
-  ApplyToTile<A, Tile, false>(op, rows, cols, row0, col0, sink);
+  ApplyToTile<A, Tile, false>(op, rows, cols, row0, col0, Tile::kRows, sink);
   __syncthreads();
 #pragma unroll 1
   for (int part = 0; part < kTiles; ++part) {
@@ -493,6 +506,18 @@ bool IsQuantisedAlone(
          rows % Tile::kRows == 0 && cols % Tile::kCols == 0;
 }
 
+// Rows of a block of PointwiseKernel without columns: those of a tile, fewer where that would leave
+// multiprocessors with nothing to do. A thread has a row after another: with few rows (generated
+// tokens) it is the waits, not the bytes, that take time.
+template <typename Tile>
+int64_t PointwiseRows(int64_t rows, int64_t across, int multiprocessors) {
+  int64_t tile_rows = Tile::kRows;
+  while (tile_rows > Tile::kRowsAtOnce && CeilDiv(rows, tile_rows) * across < multiprocessors) {
+    tile_rows /= 2;
+  }
+  return tile_rows;
+}
+
 // `aligned`: every input starts at a multiple of 16 bytes. Either `quant` or `blocks` is empty.
 template <typename A, typename Op>
 absl::Status Pointwise(const Exec& exec,
@@ -526,26 +551,30 @@ absl::Status Pointwise(const Exec& exec,
         <<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols);
     return HEARTH_CUDA_LAUNCHED(name);
   }
-  const auto launch = [&](auto kernel, int64_t tile_rows, int64_t tile_cols) {
-    const int64_t across = CeilDiv(cols, tile_cols);
+  const auto launch = [&](auto kernel, int64_t tile_rows, int64_t across) {
     const auto blocks = static_cast<unsigned>(CeilDiv(rows, tile_rows) * across);
+    const PointwiseTiling tiles = {static_cast<uint32_t>(across), static_cast<int>(tile_rows)};
     kernel<<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols,
-                                                             static_cast<uint32_t>(across));
+                                                             tiles);
     return HEARTH_CUDA_LAUNCHED(name);
   };
   const auto launch_tiles = [&](auto columns_too) {
     constexpr bool kColumns = decltype(columns_too)::value;
     using Tile = PointwiseTile<kColumns>;
+    const int64_t across = CeilDiv(cols, Tile::kCols);
     if constexpr (Op::kQuantisedAlone) {
       if (IsQuantisedAlone<Tile>(op, out, quant, rows, cols)) {
         return quant.dtype == DType::kE4M3
                    ? launch(PointwiseKernel<A, Op, kColumns, QuantisedAlone<true>>, Tile::kRows,
-                            Tile::kCols)
+                            across)
                    : launch(PointwiseKernel<A, Op, kColumns, QuantisedAlone<false>>, Tile::kRows,
-                            Tile::kCols);
+                            across);
       }
     }
-    return launch(PointwiseKernel<A, Op, kColumns, AnyOutputs>, Tile::kRows, Tile::kCols);
+    const int64_t tile_rows =
+        kColumns ? Tile::kRows
+                 : PointwiseRows<Tile>(rows, across, exec.cuda->gpu().multiprocessors);
+    return launch(PointwiseKernel<A, Op, kColumns, AnyOutputs>, tile_rows, across);
   };
   // Square tiles where columns are written, so that both directions have whole lines of memory;
   // else long ones.

@@ -176,10 +176,8 @@ void ShareRow(const Exec& exec, bool clusters, LossArgs<A>& args) {
 template <typename A, int W, Mode kMode>
 absl::Status LaunchLoss(const Exec& exec, int64_t count, LossArgs<A> args) {
   const auto kernel = LossKernel<A, W, kMode>;
-  // Code made for an older GPU knows no clusters, whatever GPU it runs on.
-  cudaFuncAttributes code;
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
-  ShareRow<A, W>(exec, kMode != Mode::kLoss && code.ptxVersion >= 90, args);
+  HEARTH_ASSIGN_OR_RETURN(const bool clusters, MadeForHopper(kernel));
+  ShareRow<A, W>(exec, kMode != Mode::kLoss && clusters, args);
   if constexpr (kMode == Mode::kLoss) {
     args.kept = 0;  // each row is read once
   }

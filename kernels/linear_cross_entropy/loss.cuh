@@ -317,7 +317,8 @@ class SharedRow {
     // other.
     turn_ ^= 1;
     if (threadIdx.x < ranks_) {
-      StoreInCluster(&parts_[turn_][blockIdx.x % ranks_], threadIdx.x, make_float2(max, sum));
+      *InBlock(&parts_[turn_][blockIdx.x % ranks_], static_cast<int>(threadIdx.x)) =
+          make_float2(max, sum);
     }
     __syncwarp();  // whole warps meet
     MeetCluster();

@@ -13,8 +13,6 @@
 namespace hearth::kernels::cuda {
 
 static_assert(kNormThreads == kBlockThreads);
-inline constexpr int64_t kNormClusterBlocks = 8;  // the most that every GPU with clusters takes
-
 // Past L1: written by another block of the cluster.
 template <typename T>
 __device__ __forceinline__ Raw8<T> LoadRaw8FromL2(const T* from) {
@@ -163,7 +161,7 @@ __global__ void __launch_bounds__(kNormThreads, ResidentBlocks<A>(1))
 // The kernel's clusters: no more blocks than tiles, and as even as may be.
 inline int64_t NormClusterBlocks(int64_t cols) {
   const int64_t tiles = CeilDiv(cols, kBlockTile);
-  return CeilDiv(tiles, CeilDiv(tiles, kNormClusterBlocks));
+  return CeilDiv(tiles, CeilDiv(tiles, kMostClusterBlocks));
 }
 
 // For p.shape.rows > 0; p.shape is that of the same rows without block forms.
@@ -183,10 +181,8 @@ absl::Status LaunchNormForwardBlocks(const Exec& exec,
       HEARTH_CUDA_RETURN_IF_ERROR(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     }
-    // Code made for an older GPU knows no clusters, whatever GPU it runs on.
-    cudaFuncAttributes code;
-    HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
-    const int64_t ranks = code.ptxVersion >= 90 ? NormClusterBlocks(p.shape.cols) : 1;
+    HEARTH_ASSIGN_OR_RETURN(const int64_t ranks,
+                            ClusterBlocks(kernel, NormClusterBlocks(p.shape.cols)));
     cudaLaunchAttribute cluster = {};
     cudaLaunchConfig_t config = ClusterLaunch(exec, ranks, kNormThreads, kBytes, cluster);
     config.gridDim = dim3(static_cast<unsigned>(CeilDiv(p.shape.rows, kBlockTile) * ranks));

@@ -26,6 +26,10 @@ constexpr Shape kRmsShapes[] = {
     {"plain_130x65", 130, 65, false, false},
     {"residual_67x96", 67, 96, true, false},
     {"residual_5x1000", 5, 1000, true, false},
+    // Generated tokens of hearth-112m and of Qwen2.5-1.5B.
+    {"perf_64x768", 64, 768, true, true},
+    {"perf_512x768", 512, 768, true, true},
+    {"perf_64x1536", 64, 1536, true, true},
     {"perf_4096x512", 4096, 512, true, true},
     {"residual_201x768", 201, 768, true, false},
     {"residual_37x1536", 37, 1536, true, false},

@@ -235,12 +235,10 @@ absl::Status RunNormBackwardBlocks(const Exec& exec,
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  // Code made for an older GPU knows no clusters, whatever GPU it runs on.
-  cudaFuncAttributes code;
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
   // The workspace has room for so many partial sums, one for each block.
   const int64_t room = NormPartials(p.shape.rows);
-  const int64_t ranks = code.ptxVersion >= 90 ? std::min(NormClusterBlocks(p.shape.cols), room) : 1;
+  HEARTH_ASSIGN_OR_RETURN(const int64_t ranks,
+                          ClusterBlocks(kernel, std::min(NormClusterBlocks(p.shape.cols), room)));
   cudaLaunchAttribute cluster = {};
   cudaLaunchConfig_t config =
       ClusterLaunch(exec, ranks, kNormThreads, static_cast<size_t>(bytes), cluster);

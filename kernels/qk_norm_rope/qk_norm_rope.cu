@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "kernels/cuda/context.h"
 #include "kernels/qk_norm_rope/backward.cuh"
 #include "kernels/qk_norm_rope/partition.h"
 #include "kernels/qk_norm_rope/rotation.cuh"
@@ -73,8 +74,20 @@ __global__ void __launch_bounds__(kAnyThreads)
   }
 }
 
+// Rows of a block: a whole tile, or fewer where there are so few that multiprocessors would have
+// nothing to do (generated tokens). Rows do not depend on one another. Bytes by columns want tiles.
+template <typename A>
+int BlockRows(const Exec& exec, const RopeParams<A>& p, int64_t groups) {
+  int rows = kRopeRows<A>;
+  while (rows > kRopeThreads / kRopeRowThreads && p.quant.columns == nullptr &&
+         CeilDiv(p.rows, rows) * groups < exec.cuda->gpu().multiprocessors) {
+    rows /= 2;
+  }
+  return rows;
+}
+
 template <typename A, bool kNorm, bool kQuant>
-absl::Status LaunchTiles(const Exec& exec, const RopeParams<A>& p, const Rotation& rotation) {
+absl::Status LaunchTiles(const Exec& exec, RopeParams<A> p, const Rotation& rotation) {
   const auto kernel = RopeTileKernel<A, kNorm, kQuant>;
   const int lanes = GroupLanes(p.dim);
   const int slots = kRopeRowThreads / lanes;
@@ -85,7 +98,8 @@ absl::Status LaunchTiles(const Exec& exec, const RopeParams<A>& p, const Rotatio
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   }
   const int64_t groups = CeilDiv(p.total, slots);
-  kernel<<<static_cast<unsigned>(CeilDiv(p.rows, kRopeRows<A>) * groups), kRopeThreads, shared,
+  p.block_rows = BlockRows(exec, p, groups);
+  kernel<<<static_cast<unsigned>(CeilDiv(p.rows, p.block_rows) * groups), kRopeThreads, shared,
            StreamOf(exec)>>>(p, rotation, __builtin_ctz(lanes), static_cast<uint32_t>(groups),
                              tiled);
   return HEARTH_CUDA_LAUNCHED(kOp);

@@ -49,6 +49,10 @@ constexpr Shape kShapes[] = {
      false,
      true},
     {"quant_rope_35x5x1x24", 35, {5, 1, 24}, false, true, RopeScalingType::kNone, 35, false, true},
+    // Generated tokens of hearth-112m and of Qwen2.5-1.5B.
+    {"perf_64x12x3x64", 64, {12, 3, 64}, false, true, RopeScalingType::kNone, 2048, true},
+    {"perf_512x12x3x64", 512, {12, 3, 64}, false, true, RopeScalingType::kNone, 2048, true},
+    {"perf_64x12x2x128", 64, {12, 2, 128}, false, true, RopeScalingType::kNone, 2048, true},
     {"perf_4096x8x4x64", 4096, {8, 4, 64}, true, true, RopeScalingType::kNone, 512, true},
     PerfShape("perf_36864x12x3x64", false, false, true),
     PerfShape("perf_norm_quant_36864x12x3x64", true, true, true),

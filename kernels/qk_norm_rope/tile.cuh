@@ -2,6 +2,7 @@
 // qk_norm_rope.cu alone.
 #pragma once
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/qk_norm_rope/rotation.cuh"
 
@@ -33,6 +34,7 @@ struct RopeParams {
   int total;    // heads that are written
   int dim;
   float eps;
+  int block_rows;  // of a tile that a block takes, at most kRopeRows
 };
 
 // Eight bytes of one row to eight columns: where rows are not a multiple of 16.
@@ -141,8 +143,8 @@ RopePlaceOf(const RopeParams<A>& p, bool rotates, int lane_bits, uint32_t groups
   me.slot = threadIdx.x % kRopeRowThreads >> lane_bits;
   me.first = static_cast<int>(blockIdx.x % groups) * slots;
   me.head = me.first + me.slot;
-  me.row0 = static_cast<int64_t>(blockIdx.x / groups) * kRopeRows<A>;
-  me.tile_rows = static_cast<int>(min(p.rows - me.row0, static_cast<int64_t>(kRopeRows<A>)));
+  me.row0 = static_cast<int64_t>(blockIdx.x / groups) * p.block_rows;
+  me.tile_rows = static_cast<int>(min(p.rows - me.row0, static_cast<int64_t>(p.block_rows)));
   me.tile_row = threadIdx.x / kRopeRowThreads;
   me.mine = me.head < p.total && me.i < p.dim / 2;
   me.turned = me.head < p.rotated && (kNorm || rotates);
@@ -221,9 +223,10 @@ __device__ __forceinline__ void QuantizeRopePairs(const RopeParams<A>& p,
   }
 }
 
-// Block t: tile t / groups of rows, group t % groups of heads; thread: 8 pairs of one head in
-// kRopeTurns rows. `tiled`: quant.columns through a tile, rows a multiple of 16. Dynamic shared
-// memory: RopeTileBytes.
+// Block t: tile t / groups of block_rows rows, group t % groups of heads; thread: 8 pairs of one
+// head in kRopeTurns rows. `tiled`: quant.columns through a tile, rows a multiple of 16. Dynamic
+// shared memory: RopeTileBytes. The next kernel may begin early (launch.cuh): attention of
+// generated tokens has much to read that is not made here.
 template <typename A, bool kNorm, bool kQuant>
 __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
     RopeTileKernel(RopeParams<A> p,
@@ -243,7 +246,7 @@ __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
   const int lanes = 1 << lane_bits;
   const int slots = kRopeRowThreads >> lane_bits;
   const RopePlace me = RopePlaceOf<A, kNorm>(p, rotation.enabled, lane_bits, groups);
-
+  LetNextBegin();
   Raw8<A> lo[kTurns];
   Raw8<A> hi[kTurns];
   Raw8<A> weight[2] = {};

@@ -38,15 +38,14 @@ HEARTH_HD inline float DistanceOf(float penalised, float largest, float temperat
 
 // 2^29 e^-d, rounded down; Cephes' polynomial as in core/cpu.h.
 HEARTH_HD inline uint32_t WeightOf(float d) {
-  // 2^29 e^-20.5 is below 1. NaN has no weight either.
-  if (!(d < 20.5F)) {
-    return 0;
-  }
-  const float shifted = AddRn(MulRn(-d, 1.44269504088896341F), 12582912.0F);  // 1.5 * 2^23
+  // 2^29 e^-20.5 is below 1, so from there on the weight is 0; that of NaN too. No branch: a GPU
+  // computes this for every token of a vocabulary.
+  const float capped = d < 20.5F ? d : 20.5F;
+  const float shifted = AddRn(MulRn(-capped, 1.44269504088896341F), 12582912.0F);  // 1.5 * 2^23
   // The addition has rounded to an integer, which lies in the low bits of `shifted`.
   const float n = SubRn(shifted, 12582912.0F);
   // ln 2 in two parts. The first has few bits, so its product with n is exact.
-  float r = SubRn(-d, MulRn(n, 0.693359375F));
+  float r = SubRn(-capped, MulRn(n, 0.693359375F));
   r = AddRn(r, MulRn(n, 2.12194440e-4F));
   float p = 1.9875691500e-4F;
   p = AddRn(MulRn(p, r), 1.3981999507e-3F);

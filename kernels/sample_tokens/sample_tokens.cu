@@ -1,6 +1,15 @@
-// A block draws for one row, which it reads from the L2 cache a few times: each warp a stretch of
-// it. top_k and top_p are found digit by digit of the distances' bits, with a histogram of counts
-// or of weights a digit.
+// A cluster of blocks draws for one row, which it reads from the L2 cache twice without top_k and
+// top_p: for the largest logit, then for all sums over the tokens. Each block has a part of the
+// row, each of its warps a stretch of that. What blocks sum they tell one another through shared
+// memory. top_k and top_p are found digit by digit of the distances' bits, with a histogram of
+// counts or of weights a digit.
+//
+// A weight takes about 40 instructions, because its bits are fixed: with 2^25 logits (512 rows)
+// that is more time than memory needs (10 us on an H200). With few rows it is the waits that take
+// time.
+#include "common/base/status_macros.h"
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/context.h"
 #include "kernels/cuda/util.cuh"
 #include "kernels/sample_tokens/distance.h"
 #include "kernels/sample_tokens/sample_tokens.h"
@@ -9,8 +18,10 @@ namespace hearth::kernels::cuda {
 namespace {
 
 constexpr char kOp[] = "sample_tokens";
-constexpr int kThreads = 1024;
+constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
+constexpr int kResident = 2;          // blocks of a multiprocessor
+constexpr int64_t kLeastPart = 2048;  // logits of a block, where a row is divided
 constexpr int kBuckets = 2048;
 constexpr int kLimbs = 3;  // of ten bits, so that 2^20 of them do not overflow
 constexpr unsigned kAllLanes = 0xFFFFFFFF;
@@ -30,6 +41,7 @@ struct Params {
   int vocab;
   int64_t width;  // of a row of logits, >= vocab
   int words;      // of seen, a row
+  int ranks;      // blocks of a row
   int stretch;    // elements of a warp, a multiple of 256
   bool vectors;   // 16-byte access
   int32_t end_token;
@@ -41,55 +53,142 @@ struct Params {
   uint64_t seed;
 };
 
+// What a block tells the others of its row.
+struct Word {
+  Mass mass;
+  float first;
+  float second;
+};
+
+struct Bucket {
+  Mass before;  // masses in the buckets below it
+  int index;
+};
+
 struct Shared {
   uint32_t histogram[kLimbs][kBuckets];
   Mass scan[kWarps];
   float floats[32];
-  Mass found_before;
-  int found;
+  uint32_t indices[32];
+  Word told[2][kMostClusterBlocks];
+  Bucket found;
 };
 
-// The logits of this block's row.
+// The blocks of a row. All threads of all of them make the same calls.
+class Team {
+ public:
+  __device__ __forceinline__ Team(Shared& shared, int ranks)
+      : shared_(shared), ranks_(ranks), rank_(static_cast<int>(blockIdx.x) % ranks) {}
+
+  __device__ __forceinline__ int ranks() const { return ranks_; }
+  __device__ __forceinline__ int rank() const { return rank_; }
+
+  // `word`, the same in all threads of a block, of each block in turn. What is returned holds until
+  // the call after next: between a reader and the writer of the same words is the call between.
+  __device__ __forceinline__ const Word* Tell(const Word& word) {
+    turn_ ^= 1;
+    if (static_cast<int>(threadIdx.x) < ranks_) {
+      *Of(&shared_.told[turn_][rank_], static_cast<int>(threadIdx.x)) = word;
+    }
+    MeetCluster();
+    return shared_.told[turn_];
+  }
+
+  // Masses in bucket `index` of all blocks, once they have met.
+  __device__ __forceinline__ Mass MassOf(int index, bool weights) {
+    Mass mass = 0;
+    for (int r = 0; r < ranks_; ++r) {
+      mass += *Of(&shared_.histogram[0][index], r);
+      // The limbs of the weights were counted apart, as one word would overflow.
+      if (weights) {
+        mass += (static_cast<Mass>(*Of(&shared_.histogram[1][index], r)) << 10) +
+                (static_cast<Mass>(*Of(&shared_.histogram[2][index], r)) << 20);
+      }
+    }
+    return mass;
+  }
+
+  // One thread of the team calls it; all return the same after they have met.
+  __device__ __forceinline__ void Found(const Bucket& bucket) {
+    for (int r = 0; r < ranks_; ++r) {
+      *Of(&shared_.found, r) = bucket;
+    }
+  }
+
+ private:
+  template <typename T>
+  __device__ __forceinline__ T* Of(T* own, int rank) const {
+    return ranks_ == 1 ? own : InBlock(own, rank);
+  }
+
+  Shared& shared_;
+  int ranks_;
+  int rank_;
+  int turn_ = 0;
+};
+
+// The logits of this block's part of a row.
 template <typename A>
 struct Row {
   const Params<A>& p;
   const A* logits;
   const uint32_t* seen;  // null without penalty
-  float largest = 0.0F;  // penalised
+  int begin;             // of the warp's stretch
+  float largest = 0.0F;  // of the row, penalised
 
-  // visit(index, logit) for the elements at .. at + 7 that there are.
-  template <typename Visit>
-  __device__ __forceinline__ void Eight(int at, const Visit& visit) const {
+  // Logits at .. at + 7, at < vocab; NaN, which weighs nothing, for those that there are not.
+  __device__ __forceinline__ Raw8<A> Load(int at) const {
     if (p.vectors && at + 8 <= p.vocab) {
-      float x[8];
-      Unpack(LoadRaw8(logits + at), x);
+      return LoadRaw8(logits + at);
+    }
+    float x[8];
 #pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        visit(at + k, x[k]);
-      }
-      return;
+    for (int k = 0; k < 8; ++k) {
+      x[k] = at + k < p.vocab ? ToFloat(logits[at + k]) : NAN;
     }
-    for (int i = at; i < p.vocab && i < at + 8; ++i) {
-      visit(i, ToFloat(logits[i]));
-    }
+    return PackRaw8<A>(x);
   }
-  // The same for all of this thread's elements.
-  template <typename Visit>
+  // visit(at, x) for all of this thread's logits, eight at a time, of which kAhead times eight are
+  // on their way.
+  template <int kAhead, typename Visit>
   __device__ __forceinline__ void Each(const Visit& visit) const {
     // A warp has one stretch of the row, so that a sum over the warps before it is one over the
     // tokens before it. Draw needs that.
-    const int begin = static_cast<int>(threadIdx.x / 32) * p.stretch;
     const int end = min(begin + p.stretch, p.vocab);
-    for (int at = begin + static_cast<int>(threadIdx.x % 32) * 8; at < end; at += 256) {
-      Eight(at, visit);
+#pragma unroll 1
+    for (int at = begin + static_cast<int>(threadIdx.x % 32) * 8; at < end; at += kAhead * 256) {
+      Raw8<A> raw[kAhead];
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        raw[u] = {};
+        if (at + u * 256 < end) {
+          raw[u] = Load(at + u * 256);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        if (at + u * 256 < end) {
+          float x[8];
+          Unpack(raw[u], x);
+          visit(at + u * 256, x);
+        }
+      }
     }
   }
-  __device__ __forceinline__ float Penalised(int i, float logit) const {
-    const bool known = seen != nullptr && ((seen[i / 32] >> (i % 32)) & 1U) != 0;
+  // Bit k: whether token at + k has been seen, at a multiple of 8.
+  __device__ __forceinline__ uint32_t Seen(int at) const {
+    return seen != nullptr ? seen[at / 32] >> (at % 32) : 0U;
+  }
+  __device__ __forceinline__ float Penalised(float logit, bool known) const {
     return PenalisedLogit(logit, known, p.penalty);
   }
-  __device__ __forceinline__ float Distance(int i, float logit) const {
-    return DistanceOf(Penalised(i, logit), largest, p.temperature);
+  // Logits to distances.
+  __device__ __forceinline__ void ToDistances(int at, const float (&x)[8], float (&d)[8]) const {
+    const uint32_t known = Seen(at);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      d[k] = DistanceOf(Penalised(x[k], (known >> k & 1U) != 0), largest, p.temperature);
+    }
   }
 };
 
@@ -121,58 +220,80 @@ __device__ __forceinline__ Mass BlockScan(Mass x, Mass* scratch, Mass& total) {
   return before + x;
 }
 
-// Larger of values whose order is that of (logit, -index).
-__device__ __forceinline__ Mass OrderOf(float x, int index) {
-  const uint32_t bits = __float_as_uint(x + 0.0F);  // -0 counts as 0
-  // As integers, bits of negative floats fall while the floats rise: they are inverted, and the
-  // others moved above them.
-  const uint32_t ordered = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return static_cast<Mass>(ordered) << 32 | (0xFFFFFFFFU - static_cast<uint32_t>(index));
-}
-__device__ __forceinline__ float LogitOf(Mass order) {
-  const auto ordered = static_cast<uint32_t>(order >> 32);
-  return __uint_as_float((ordered & 0x80000000U) != 0 ? ordered & 0x7FFFFFFFU : ~ordered);
-}
-__device__ __forceinline__ Mass BlockLargest(Mass x, Mass* scratch) {
+// The largest of the row's logits.
+struct Largest {
+  float penalised = -INFINITY;
+  float plain = -INFINITY;
+};
+template <typename A>
+__device__ __forceinline__ Largest LargestOf(const Row<A>& row, Team& team, float* scratch) {
+  Largest found;
+  // fmaxf passes over NaN.
+  if (row.seen == nullptr) {
+    row.template Each<4>([&](int, const float(&x)[8]) {
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const Mass other = __shfl_xor_sync(kAllLanes, x, offset);
-    x = other > x ? other : x;
+      for (int k = 0; k < 8; ++k) {
+        found.plain = fmaxf(found.plain, x[k]);
+      }
+    });
+    found.plain = found.penalised = BlockMax(found.plain, scratch);
+  } else {
+    row.template Each<1>([&](int at, const float(&x)[8]) {
+      const uint32_t known = row.Seen(at);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        found.plain = fmaxf(found.plain, x[k]);
+        found.penalised = fmaxf(found.penalised, row.Penalised(x[k], (known >> k & 1U) != 0));
+      }
+    });
+    found.plain = BlockMax(found.plain, scratch);
+    found.penalised = BlockMax(found.penalised, scratch);
   }
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) {
-    scratch[threadIdx.x / 32] = x;
+  const Word* told = team.Tell({0, found.penalised, found.plain});
+  for (int r = 0; r < team.ranks(); ++r) {
+    found.penalised = fmaxf(found.penalised, told[r].first);
+    found.plain = fmaxf(found.plain, told[r].second);
   }
-  __syncthreads();
-  for (int w = 0; w < kWarps; ++w) {
-    x = scratch[w] > x ? scratch[w] : x;
-  }
-  return x;
+  return found;
 }
 
-// One digit of Select: which bucket reaches `left`, from which the masses below it are taken.
-__device__ __forceinline__ int FindBucket(Shared& shared, bool weights, Mass& left) {
-  Mass own[kBuckets / kThreads];
+// e^(logit - largest); 0 for NaN.
+__device__ __forceinline__ float Share(float logit, float largest) {
+  constexpr float kLog2e = 1.44269504088896341F;
+  // Below 2^-126 the result is 0.
+  const float x = fmaxf((logit - largest) * kLog2e, -150.0F);
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// One digit of Select: which bucket reaches `left`, from which the masses below it are taken. The
+// histograms are complete in all blocks; each block adds up its share of the buckets.
+__device__ __forceinline__ int FindBucket(Shared& shared, Team& team, bool weights, Mass& left) {
+  constexpr int kMostOwn = kBuckets / kThreads;
+  const int share = kBuckets / team.ranks();
+  const int count = max(share / kThreads, 1);  // of a thread
+  const bool mine = static_cast<int>(threadIdx.x) * count < share;
+  const int first = team.rank() * share + static_cast<int>(threadIdx.x) * count;
+  Mass own[kMostOwn];
   Mass sum = 0;
 #pragma unroll
-  for (int k = 0; k < kBuckets / kThreads; ++k) {
-    const int bucket = static_cast<int>(threadIdx.x) * (kBuckets / kThreads) + k;
-    // The limbs of the weights were counted apart, as one word would overflow.
-    own[k] = shared.histogram[0][bucket];
-    if (weights) {
-      own[k] += (static_cast<Mass>(shared.histogram[1][bucket]) << 10) +
-                (static_cast<Mass>(shared.histogram[2][bucket]) << 20);
-    }
+  for (int k = 0; k < kMostOwn; ++k) {
+    own[k] = mine && k < count ? team.MassOf(first + k, weights) : 0;
     sum += own[k];
   }
   Mass total;
-  const Mass up_to = BlockScan(sum, shared.scan, total);
-  Mass before = up_to - sum;
-  // True in exactly one thread.
-  if (before < left && left <= up_to) {
-    int bucket = static_cast<int>(threadIdx.x) * (kBuckets / kThreads);
+  const Mass up_to_thread = BlockScan(sum, shared.scan, total);
+  const Word* told = team.Tell({total, 0.0F, 0.0F});
+  Mass before = up_to_thread - sum;
+  for (int r = 0; r < team.rank(); ++r) {
+    before += told[r].mass;
+  }
+  // True in exactly one thread of the team.
+  if (before < left && left <= before + sum) {
+    int bucket = first;
 #pragma unroll
-    for (int k = 0; k < kBuckets / kThreads - 1; ++k) {
+    for (int k = 0; k < kMostOwn - 1; ++k) {
       if (before + own[k] < left) {
         before += own[k];
         ++bucket;
@@ -180,129 +301,230 @@ __device__ __forceinline__ int FindBucket(Shared& shared, bool weights, Mass& le
         break;
       }
     }
-    shared.found = bucket;
-    shared.found_before = before;
+    team.Found({before, bucket});
   }
-  __syncthreads();
-  left -= shared.found_before;
-  return shared.found;
+  MeetCluster();
+  left -= shared.found.before;
+  return shared.found.index;
+}
+
+// Adds a distance to the histogram: 1, or its weight, limb by limb.
+__device__ __forceinline__ void CountDistance(Shared& shared, bool weights, float d, int bucket) {
+  if (!weights) {
+    atomicAdd(&shared.histogram[0][bucket], 1U);
+    return;
+  }
+  const uint32_t weight = WeightOf(d);
+#pragma unroll
+  for (int limb = 0; limb < kLimbs; ++limb) {
+    const uint32_t part = weight >> (10 * limb) & 1023U;
+    if (part != 0) {
+      atomicAdd(&shared.histogram[limb][bucket], part);
+    }
+  }
 }
 
 // The smallest distance D so that the tokens with d <= D, of those with d <= limit, number `left`
 // or weigh so much; there are as many.
 template <typename A>
-__device__ float Select(const Row<A>& row, Shared& shared, bool weights, Mass left, float limit) {
+__device__ float Select(
+    const Row<A>& row, Shared& shared, Team& team, bool weights, Mass left, float limit) {
   // 11 + 11 + 10 bits are the whole pattern of a float.
-  constexpr int kShifts[] = {21, 10, 0};
-  constexpr int kDigits[] = {11, 11, 10};
   uint32_t prefix = 0;
 #pragma unroll 1
   for (int level = 0; level < 3; ++level) {
-    const int shift = kShifts[level];
-    const int above = shift + kDigits[level];
-    const uint32_t mask = (1U << kDigits[level]) - 1;
+    const int digits = level < 2 ? 11 : 10;
+    const int shift = level < 2 ? 21 - 11 * level : 0;
+    const int above = shift + digits;
+    const uint32_t mask = (1U << digits) - 1;
     __syncthreads();
-    // All limbs: their buckets lie one behind the other.
+    // All limbs: their buckets lie one behind the other. The other blocks have read what they want
+    // of them: they have met since.
     for (int i = threadIdx.x; i < kLimbs * kBuckets; i += kThreads) {
       shared.histogram[0][i] = 0;
     }
     __syncthreads();
-    row.Each([&](int i, float logit) {
-      const float d = row.Distance(i, logit);
-      const uint32_t bits = __float_as_uint(d);
-      // Only tokens whose higher digits are those found so far. Distances are not negative, so
-      // their bits order as they do; NaN is left out.
-      if (!(d <= limit) || (level > 0 && bits >> above != prefix)) {
-        return;
-      }
-      const uint32_t bucket = (bits >> shift) & mask;
-      if (!weights) {
-        atomicAdd(&shared.histogram[0][bucket], 1U);
-        return;
-      }
-      const uint32_t weight = WeightOf(d);
-      if ((weight & 1023U) != 0) {
-        atomicAdd(&shared.histogram[0][bucket], weight & 1023U);
-      }
-      if ((weight >> 10 & 1023U) != 0) {
-        atomicAdd(&shared.histogram[1][bucket], weight >> 10 & 1023U);
-      }
-      if (weight >> 20 != 0) {
-        atomicAdd(&shared.histogram[2][bucket], weight >> 20);
+    row.template Each<1>([&](int at, const float(&x)[8]) {
+      float d[8];
+      row.ToDistances(at, x, d);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const uint32_t bits = __float_as_uint(d[k]);
+        // Only tokens whose higher digits are those found so far. Distances are not negative, so
+        // their bits order as they do. Those behind the vocabulary are infinite: they come last.
+        if (d[k] <= limit && (level == 0 || bits >> above == prefix)) {
+          CountDistance(shared, weights, d[k], static_cast<int>(bits >> shift & mask));
+        }
       }
     });
-    __syncthreads();
-    prefix = prefix << kDigits[level] | static_cast<uint32_t>(FindBucket(shared, weights, left));
+    MeetCluster();
+    const auto digit = static_cast<uint32_t>(FindBucket(shared, team, weights, left));
+    prefix = prefix << digits | digit;
   }
   return __uint_as_float(prefix);
 }
 
-// The token for the block's row, in the thread that returns true.
+// Weights of eight tokens, as far as the filters keep them.
 template <typename A>
-__device__ bool Draw(
-    const Row<A>& row, Shared& shared, int32_t stream, int32_t position, int* token) {
+__device__ __forceinline__ void WeighEight(
+    const Row<A>& row, float limit, int at, const float (&x)[8], uint32_t (&weights)[8]) {
+  float d[8];
+  row.ToDistances(at, x, d);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const uint32_t weight = d[k] <= limit ? WeightOf(d[k]) : 0;
+    weights[k] = weight >= row.p.least ? weight : 0;
+  }
+}
+__device__ __forceinline__ Mass SumOf(const uint32_t (&weights)[8]) {
+  // Four times the largest weight, 2^31, fit a word.
+  return static_cast<Mass>(weights[0] + weights[1] + weights[2] + weights[3]) +
+         (weights[4] + weights[5] + weights[6] + weights[7]);
+}
+
+// The largest distance that top_k and top_p keep.
+template <typename A>
+__device__ float LimitOf(const Row<A>& row, Shared& shared, Team& team) {
   const Params<A>& p = row.p;
   float limit = INFINITY;
   if (p.top_k > 0) {
-    limit = Select(row, shared, false, p.top_k, limit);
+    limit = Select(row, shared, team, false, p.top_k, limit);
   }
-  Mass total;
   // top_p is a share of what top_k has left, so it comes second and sees only distances up to
   // `limit`.
   if (p.top_p < 1.0) {
     Mass mass = 0;
-    row.Each([&](int i, float logit) {
-      const float d = row.Distance(i, logit);
-      mass += d <= limit ? WeightOf(d) : 0;
+    row.template Each<1>([&](int at, const float(&x)[8]) {
+      float d[8];
+      row.ToDistances(at, x, d);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        mass += d[k] <= limit ? WeightOf(d[k]) : 0;
+      }
     });
+    Mass total;
     BlockScan(mass, shared.scan, total);
-    limit = Select(row, shared, true, TopMass(p.top_p, total), limit);
+    const Word* told = team.Tell({total, 0.0F, 0.0F});
+    total = 0;
+    for (int r = 0; r < team.ranks(); ++r) {
+      total += told[r].mass;
+    }
+    limit = Select(row, shared, team, true, TopMass(p.top_p, total), limit);
   }
-  const auto weight_of = [&](int i, float logit) -> Mass {
-    const float d = row.Distance(i, logit);
-    const uint32_t weight = d <= limit ? WeightOf(d) : 0;
-    return weight >= p.least ? weight : 0;
-  };
-  Mass mass = 0;
-  row.Each([&](int i, float logit) { mass += weight_of(i, logit); });
-  const Mass up_to_thread = BlockScan(mass, shared.scan, total);
-  const Mass target = DrawnMass(p.seed, stream, position, total);
-  // The masses before this warp's stretch and up to its end.
-  const Mass up_to = __shfl_sync(kAllLanes, up_to_thread, 31);
-  Mass before = __shfl_sync(kAllLanes, up_to_thread - mass, 0);
-  // The token lies in another warp's stretch. One warp alone goes on, through its stretch again
-  // until the sum passes the target.
-  if (target < before || target >= up_to) {
-    return false;
+  return limit;
+}
+
+// The token that a row gets, for the one thread of the team that `mine` is true in.
+struct Choice {
+  bool mine;
+  int token;
+  float sum;  // of all tokens' shares
+};
+
+// The first of the tokens with the largest penalised logit.
+template <typename A>
+__device__ __forceinline__ Choice
+Likeliest(const Row<A>& row, Shared& shared, Team& team, float largest) {
+  uint32_t first = 0xFFFFFFFF;
+  float sum = 0.0F;
+  row.template Each<1>([&](int at, const float(&x)[8]) {
+    const uint32_t known = row.Seen(at);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const bool found = row.Penalised(x[k], (known >> k & 1U) != 0) == row.largest;
+      first = found ? min(first, static_cast<uint32_t>(at + k)) : first;
+      sum += Share(x[k], largest);
+    }
+  });
+  sum = BlockSum(sum, shared.floats);
+  first = BlockReduce(first, shared.indices, 0xFFFFFFFFU,
+                      [](uint32_t value) { return __reduce_min_sync(kAllLanes, value); });
+  const Word* told = team.Tell({first, sum, 0.0F});
+  Choice choice = {team.rank() == 0 && threadIdx.x == 0, 0, 0.0F};
+  Mass least = told[0].mass;
+  for (int r = 0; r < team.ranks(); ++r) {
+    least = told[r].mass < least ? told[r].mass : least;
+    choice.sum += told[r].first;
   }
-  const int begin = static_cast<int>(threadIdx.x / 32) * p.stretch;
-  for (int from = begin; from < begin + p.stretch; from += 256) {
+  choice.token = static_cast<int>(least);
+  return choice;
+}
+
+// The token of this warp's stretch at which the masses, `before` at its begin, pass `target`, in
+// the lane that returns true.
+template <typename A>
+__device__ bool FindToken(const Row<A>& row, float limit, Mass before, Mass target, int& token) {
+  const int end = min(row.begin + row.p.stretch, row.p.vocab);
+  for (int from = row.begin; from < end; from += 256) {
     const int at = from + static_cast<int>(threadIdx.x % 32) * 8;
-    Mass own = 0;
-    row.Eight(at, [&](int i, float logit) { own += weight_of(i, logit); });
+    uint32_t weights[8] = {};
+    if (at < end) {
+      float x[8];
+      Unpack(row.Load(at), x);
+      WeighEight(row, limit, at, x, weights);
+    }
+    const Mass own = SumOf(weights);
     const Mass sum = WarpScan(own);
     const bool here = target >= before + sum - own && target < before + sum;
-    const bool found_by_any = __any_sync(kAllLanes, here) != 0;
-    if (here) {
+    if (__any_sync(kAllLanes, here) != 0) {
       Mass left = target - (before + sum - own);
-      int found = -1;
-      row.Eight(at, [&](int i, float logit) {
-        const Mass weight = weight_of(i, logit);
-        if (found < 0 && left < weight) {
-          found = i;
-        } else if (found < 0) {
-          left -= weight;
+      bool found = false;
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        if (here && !found && left < weights[k]) {
+          found = true;
+          token = at + k;
         }
-      });
-      *token = found;
-      return true;
-    }
-    if (found_by_any) {
-      return false;
+        left -= found ? 0 : weights[k];
+      }
+      return here;
     }
     before += __shfl_sync(kAllLanes, sum, 31);
   }
   return false;
+}
+
+// A token drawn in proportion to the weights.
+template <typename A>
+__device__ __forceinline__ Choice Draw(const Row<A>& row,
+                                       Shared& shared,
+                                       Team& team,
+                                       float largest,
+                                       int32_t stream,
+                                       int32_t position) {
+  const float limit = LimitOf(row, shared, team);
+  Mass mass = 0;
+  float sum = 0.0F;
+  row.template Each<1>([&](int at, const float(&x)[8]) {
+    uint32_t weights[8];
+    WeighEight(row, limit, at, x, weights);
+    mass += SumOf(weights);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      sum += Share(x[k], largest);
+    }
+  });
+  sum = BlockSum(sum, shared.floats);
+  Mass total;
+  const Mass up_to_thread = BlockScan(mass, shared.scan, total);
+  const Word* told = team.Tell({total, sum, 0.0F});
+  Choice choice = {false, 0, 0.0F};
+  Mass blocks_before = 0;
+  total = 0;
+  for (int r = 0; r < team.ranks(); ++r) {
+    blocks_before += r < team.rank() ? told[r].mass : 0;
+    total += told[r].mass;
+    choice.sum += told[r].first;
+  }
+  const Mass target = DrawnMass(row.p.seed, stream, position, total);
+  // The masses before this warp's stretch and up to its end.
+  const Mass up_to = blocks_before + __shfl_sync(kAllLanes, up_to_thread, 31);
+  const Mass before = blocks_before + __shfl_sync(kAllLanes, up_to_thread - mass, 0);
+  // One warp of the team alone goes on, through its stretch again.
+  if (target >= before && target < up_to) {
+    choice.mine = FindToken(row, limit, before, target, choice.token);
+  }
+  return choice;
 }
 
 template <typename A>
@@ -325,12 +547,14 @@ __device__ __forceinline__ void Finish(
 }
 
 template <typename A>
-__global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__ Params<A> p) {
+__global__ void __launch_bounds__(kThreads, kResident)
+    SampleKernel(const __grid_constant__ Params<A> p) {
   __shared__ Shared shared;
-  const int index = blockIdx.x;
+  Team team(shared, p.ranks);
+  const int index = static_cast<int>(blockIdx.x) / p.ranks;
   // A row that has ended keeps its state.
   if (p.remaining[index] <= 0) {
-    if (threadIdx.x == 0) {
+    if (team.rank() == 0 && threadIdx.x == 0) {
       p.drawn[index] = -1;
       if (p.log_prob != nullptr) {
         p.log_prob[index] = 0.0F;
@@ -338,38 +562,38 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__
     }
     return;
   }
-  const A* logits = p.logits + index * p.width;
-  Row<A> row = {p, logits, nullptr};
+  // Before the last word, after which one thread changes them.
+  const int32_t stream = p.streams[index];
+  const int32_t position = p.positions[index] + 1;
+  // Nobody writes to a block's memory before it has begun.
+  MeetCluster();
+  const int warp = team.rank() * kWarps + static_cast<int>(threadIdx.x) / 32;
+  Row<A> row = {p, p.logits + index * p.width, nullptr, warp * p.stretch};
   if (p.penalty != 1.0F) {
     row.seen = reinterpret_cast<const uint32_t*>(p.seen) + static_cast<int64_t>(index) * p.words;
   }
-  Mass best = 0;
-  float largest = -INFINITY;
-  row.Each([&](int i, float logit) {
-    const Mass order = OrderOf(row.Penalised(i, logit), i);
-    best = order > best ? order : best;
-    largest = fmaxf(largest, logit);
-  });
-  best = BlockLargest(best, shared.scan);
-  row.largest = LogitOf(best);
-  float log_of_sum = 0.0F;
-  if (p.log_prob != nullptr) {
-    largest = BlockMax(largest, shared.floats);
-    float sum = 0.0F;
-    row.Each([&](int, float logit) { sum += logit == logit ? __expf(logit - largest) : 0.0F; });
-    log_of_sum = largest + logf(BlockSum(sum, shared.floats));
-  }
-  int token = static_cast<int>(0xFFFFFFFFU - static_cast<uint32_t>(best));
-  // Greedy, and where every logit is -inf: the best by order.
-  bool mine = threadIdx.x == 0;
-  if (p.temperature > 0.0F && row.largest != -INFINITY) {
-    mine = Draw(row, shared, p.streams[index], p.positions[index] + 1, &token);
-  }
-  // Everybody has read what the one thread changes.
+  const Largest largest = LargestOf(row, team, shared.floats);
+  row.largest = largest.penalised;
+  // Where every logit is -inf too, the first token.
+  const bool drawn = p.temperature > 0.0F && row.largest != -INFINITY;
+  const Choice choice = drawn ? Draw(row, shared, team, largest.plain, stream, position)
+                              : Likeliest(row, shared, team, largest.plain);
+  // The block has read what the one thread changes; the others have since the last word.
   __syncthreads();
-  if (mine) {
-    Finish(p, logits, index, token, log_of_sum);
+  if (choice.mine) {
+    Finish(p, row.logits, index, choice.token, largest.plain + logf(choice.sum));
   }
+}
+
+// Blocks of a row: as long as all of them run at once.
+int64_t RanksOf(int64_t rows, int64_t vocab, int multiprocessors) {
+  const int64_t room = int64_t{kResident} * multiprocessors;
+  int64_t ranks = 1;
+  while (ranks < kMostClusterBlocks && rows * ranks * 2 <= room &&
+         vocab >= ranks * 2 * kLeastPart) {
+    ranks *= 2;
+  }
+  return ranks;
 }
 
 template <typename A>
@@ -387,7 +611,11 @@ absl::Status Run(const Exec& exec, const SampleTokensArgs& args) {
   p.vocab = static_cast<int>(VocabOf(args));
   p.width = args.logits.cols();
   p.words = (p.vocab + 31) / 32;
-  p.stretch = static_cast<int>(CeilDiv(p.vocab, kWarps * 256)) * 256;
+  HEARTH_ASSIGN_OR_RETURN(
+      const int64_t ranks,
+      ClusterBlocks(SampleKernel<A>, RanksOf(rows, p.vocab, exec.cuda->gpu().multiprocessors)));
+  p.ranks = static_cast<int>(ranks);
+  p.stretch = static_cast<int>(CeilDiv(p.vocab, ranks * kWarps * 256)) * 256;
   p.vectors = p.width % 8 == 0 && Aligned16(p.logits);
   p.end_token = args.end_token;
   const int64_t top_k = args.rule.top_k;
@@ -397,7 +625,14 @@ absl::Status Run(const Exec& exec, const SampleTokensArgs& args) {
   p.temperature = static_cast<float>(args.rule.temperature);
   p.penalty = static_cast<float>(args.rule.repetition_penalty);
   p.seed = args.rule.seed;
-  SampleKernel<A><<<static_cast<unsigned>(rows), kThreads, 0, StreamOf(exec)>>>(p);
+  cudaLaunchAttribute cluster = ClusterAttribute(ranks);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(rows * ranks));
+  config.blockDim = dim3(kThreads);
+  config.stream = StreamOf(exec);
+  config.attrs = &cluster;
+  config.numAttrs = ranks > 1 ? 1 : 0;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaLaunchKernelEx(&config, SampleKernel<A>, p));
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/core/cpu_workspace.h"
+#include "kernels/sample_tokens/distance.h"
 
 namespace hearth::kernels {
 namespace {
@@ -206,6 +207,19 @@ TEST(SampleTokens, HostileLogits_GiveATokenOfTheVocabulary) {
   Row infinite({0, kInfinity, 5});
   ASSERT_TRUE(infinite.Sample(SamplingRule()).ok());
   EXPECT_EQ(infinite.drawn, 1);
+}
+
+TEST(WeightOf, IsTheExponential_AndNothingFarAway) {
+  EXPECT_EQ(WeightOf(0.0F), 1U << 29);
+  for (float d = 0.0F; d < 20.0F; d += 0.37F) {
+    const double want = std::exp2(29) * std::exp(-static_cast<double>(d));
+    EXPECT_NEAR(WeightOf(d), want, 1.0 + 1e-6 * want) << d;
+  }
+  EXPECT_EQ(WeightOf(20.0F), 1U);
+  for (const float d :
+       {20.4F, 20.5F, 21.0F, 88.0F, 1e30F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_EQ(WeightOf(d), 0U) << d;
+  }
 }
 
 TEST(CheckSamplingRule, OutOfRange_NamesTheSetting) {

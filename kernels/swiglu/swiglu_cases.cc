@@ -24,6 +24,14 @@ constexpr Shape kShapes[] = {
     {{"wide_values_7x130", 7, 130}, 30.0},
     {{"quant_33x24", 33, 24}, 1.0, true},
     {{"quant_144x640", 144, 640}, 2.0, true},
+    // Few rows: on a GPU a tile has fewer too.
+    {{"few_3x2048", 3, 2048}, 1.0},
+    {{"few_61x4104", 61, 4104}, 1.0},
+    {{"few_quant_64x1024", 64, 1024}, 1.0, true},
+    // Generated tokens of hearth-112m and of Qwen2.5-1.5B.
+    {{"perf_64x2048", 64, 2048}, 1.0},
+    {{"perf_512x2048", 512, 2048}, 1.0},
+    {{"perf_64x8960", 64, 8960}, 1.0},
     {{"perf_4096x1536", 4096, 1536}, 1.0},
     {{"perf_36864x2048", 36864, 2048}, 1.0, false, true},
     {{"perf_quant_36864x2048", 36864, 2048}, 1.0, true, true},
