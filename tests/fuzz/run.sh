@@ -43,7 +43,8 @@ fi
 
 fuzz=build/fuzz/bin/hearth-fuzz
 if [[ ${#targets[@]} == 0 ]]; then
-  mapfile -t targets < <($fuzz 2>&1 | tail -n +2)
+  # libFuzzer has lines of its own before the list and behind it.
+  mapfile -t targets < <($fuzz 2>&1 | sed -n '/^HEARTH_FUZZ_TARGET is one of:$/,$p' | grep -E '^[a-z][a-z0-9_]*$')
   [[ ${#targets[@]} -gt 0 ]] || { echo "run.sh: $fuzz names no targets" >&2; exit 2; }
 fi
 export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""tests/fuzz/run.sh with a program that plays hearth-fuzz: what runs at a time, and what a defect leads to."""
+"""tests/fuzz/run.sh with a program that plays hearth-fuzz, libFuzzer's own lines included: what runs at a time, and what a defect leads to."""
 
 import os
 import shutil
@@ -13,7 +13,11 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.sh")
 # Without a target it names them. A target waits until all that are to run beside it have begun; one called "bad" fails, one called
 # "endless" never ends.
 PROGRAM = """#!/bin/bash
-if [ -z "${HEARTH_FUZZ_TARGET:-}" ]; then printf 'targets:\\none\\ntwo\\nthree\\n' >&2; exit 2; fi
+if [ -z "${HEARTH_FUZZ_TARGET:-}" ]; then
+  printf 'INFO: Seed: 7\\nINFO: -max_len is not provided\\nHEARTH_FUZZ_TARGET is one of:\\none\\ntwo\\nthree\\n' >&2
+  printf '==9== ERROR: libFuzzer: fuzz target exited\\nSUMMARY: libFuzzer: fuzz target exited\\n' >&2
+  exit 2
+fi
 echo "$@" >"began/$HEARTH_FUZZ_TARGET"
 until [ "$(ls began | wc -l)" -ge "$(cat beside)" ]; do read -rt 0.02 <>"$PWD/pipe" || true; done
 case $HEARTH_FUZZ_TARGET in
