@@ -11,10 +11,10 @@ namespace {
 
 using kernels::DType;
 
-// The first is the default: on an H100 its plans of ten jobs were within 4.8 % of what was measured,
-// those of the second within 5.7 % (docs/plan.md). By the second a kernel is timed among products
-// that take most of the round, so that all have one clock, as in a step; by the first a kernel that
-// takes more or less power than a step's products has a clock of its own.
+// The first is the default: on an H100 its plans of ten jobs were within 4.8 % of what was
+// measured, those of the second within 5.7 % (docs/plan.md). By the second a kernel is timed among
+// products that take most of the round, so that all have one clock, as in a step; by the first a
+// kernel that takes more or less power than a step's products has a clock of its own.
 constexpr LoadScheme kSchemes[] = {
     {"own", 6.4, 0, 1.6, "alone with memory-bound kernels"},
     {"among", 1.6, 4.8, 1.6, "among the products and memory-bound kernels of a layer"},
