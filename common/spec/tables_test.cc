@@ -295,6 +295,12 @@ TEST(GpusTest, EveryRow_IsFoundByItsOwnName) {
   EXPECT_EQ(FindGpu("NVIDIA GH200 480GB")->name, "GH200");
   EXPECT_EQ(FindGpu("NVIDIA H100 PCIe")->name, "H100 PCIe");
   EXPECT_EQ(FindGpu("NVIDIA H2000"), nullptr);
+  for (const char* other :
+       {"NVIDIA GeForce RTX 5070 Ti", "NVIDIA GeForce RTX 4080 SUPER", "NVIDIA GeForce RTX 3060 Ti",
+        "NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA H100 NVL",
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"}) {
+    EXPECT_EQ(FindGpu(other), nullptr) << other;
+  }
   EXPECT_EQ(FindGpu(""), nullptr);
 }
 

@@ -19,6 +19,7 @@ namespace {
 
 constexpr double kHour = 3600;
 constexpr int kMostGpus = 1024;
+constexpr double kLargestNumber = 1e18;  // of a question
 
 double Gb(int64_t bytes) {
   return static_cast<double>(bytes) * 1e-9;
@@ -262,9 +263,9 @@ absl::Status CheckQuery(const FeasibilityQuery& query) {
       {"--checkpoint", query.checkpoint_seconds},
   };
   for (const auto& [name, value] : numbers) {
-    if (!std::isfinite(value) || value < 0) {
+    if (!std::isfinite(value) || value < 0 || value > kLargestNumber) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, ": ", value, " is not a finite number >= 0"));
+          absl::StrCat(name, ": ", value, " is not a number of 0 to ", kLargestNumber));
     }
   }
   if (query.lifetime_hours == 0) {

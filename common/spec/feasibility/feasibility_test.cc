@@ -609,7 +609,10 @@ TEST(GpuByNameTest, PeoplesNames_AreUnderstoodAndOthersGetTheNearest) {
   EXPECT_EQ((*GpuByName("NVIDIA A100-SXM4-40GB"))->name, "A100 40GB");
   EXPECT_EQ((*GpuByName("NVIDIA A100-SXM4-80GB"))->name, "A100 80GB");
   EXPECT_THAT(std::string(GpuByName("RTX 5091").status().message()), HasSubstr("RTX 5090"));
-  EXPECT_FALSE(GpuByName("").ok());
+  // Parts of words are no names: "x" is not MI300X.
+  for (const char* no_name : {"", "x", "e", "s", "090", "RTX 5070 Ti"}) {
+    EXPECT_FALSE(GpuByName(no_name).ok()) << no_name;
+  }
 }
 
 TEST(FeasibilityLineTest, SaysMemoryTimeCostAndConfidence) {

@@ -111,8 +111,9 @@ void AddRun(const Feasibility& f, const FeasibilityQuery& query, std::string& ou
     absl::StrAppend(&out, "cost by the rented hour: ", MoneyText(*f.rent_cost, currency), "\n");
   }
   if (f.purchase_cost.has_value()) {
-    absl::StrAppendFormat(&out, "cost of a bought GPU over %.0f h of life, with power: %s",
-                          query.lifetime_hours, MoneyText(*f.purchase_cost, currency));
+    absl::StrAppendFormat(&out, "cost of a bought GPU over %.0f h of life%s: %s",
+                          query.lifetime_hours, query.prices.per_kwh > 0 ? ", with power" : "",
+                          MoneyText(*f.purchase_cost, currency));
     if (f.break_even_hours.has_value()) {
       absl::StrAppendFormat(&out, "; cheaper than renting from %.0f h of use on",
                             *f.break_even_hours);

@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::string_view kFormatNames[kMatrixFormatCount] = {"bf16", "fp8", "fp8_block", "fp4"};
 constexpr size_t kNamesShown = 3;     // of the GPUs nearest to a name that is unknown
+constexpr size_t kShortestEnd = 3;    // of a name that stands for it, letters and digits
 constexpr size_t kLongestName = 128;  // that is compared with those of the GPUs, bytes
 constexpr int kOldest = 80;           // compute capability of the oldest GPU that Hearth runs on
 
@@ -61,23 +62,34 @@ GpuRow ReadRow(const std::string& name, const YAML::Node& node, std::vector<std:
   return row;
 }
 
-std::vector<GpuRow> ReadRows() {
-  std::vector<std::string> errors;
+struct GpuTable {
   std::vector<GpuRow> rows;
+  std::vector<std::string> other_cards;  // words that make a name that of another card
+};
+
+GpuTable ReadTable() {
+  std::vector<std::string> errors;
+  GpuTable table;
   const std::string_view text(reinterpret_cast<const char*>(gpus_yaml), gpus_yaml_size);
   FactReader file(LoadFacts(text, "gpus.yaml", errors), "gpus.yaml", errors);
   for (const auto& entry : file.Node("gpus")) {
-    rows.push_back(ReadRow(entry.first.Scalar(), entry.second, errors));
+    table.rows.push_back(ReadRow(entry.first.Scalar(), entry.second, errors));
   }
+  table.other_cards = file.Texts("other_cards");
   file.RefuseOthers();
   // The table is part of the program, and a test reads it: a fault in it is ours.
   for (const std::string& error : errors) {
     std::fprintf(stderr, "%s\n", error.c_str());
   }
-  if (!errors.empty() || rows.empty()) {
+  if (!errors.empty() || table.rows.empty()) {
     std::abort();
   }
-  return rows;
+  return table;
+}
+
+const GpuTable& Table() {
+  static const auto& table = *new GpuTable(ReadTable());
+  return table;
 }
 
 bool InsideWord(std::string_view text, size_t at) {
@@ -105,12 +117,18 @@ std::string Folded(std::string_view text) {
   return folded;
 }
 
+// People leave the beginning out: "5090" for "RTX 5090". `end`: folded.
+bool IsEndOf(std::string_view name, std::string_view end) {
+  const std::string whole = Folded(name);
+  return end.size() >= kShortestEnd && whole.size() > end.size() && whole.ends_with(end);
+}
+
 // The only row that fits; nullptr when none or several do.
 template <typename Fits>
 const GpuRow* OnlyGpu(Fits fits) {
   const GpuRow* found = nullptr;
   for (const GpuRow& row : Gpus()) {
-    if (fits(Folded(row.name))) {
+    if (fits(row)) {
       if (found != nullptr) {
         return nullptr;
       }
@@ -181,8 +199,7 @@ int64_t GpuRow::memory_bytes() const {
 }
 
 absl::Span<const GpuRow> Gpus() {
-  static const auto& rows = *new std::vector<GpuRow>(ReadRows());
-  return rows;
+  return Table().rows;
 }
 
 const GpuRow* FindGpu(std::string_view name) {
@@ -200,18 +217,23 @@ const GpuRow* FindGpu(std::string_view name) {
       most = letters;
     }
   }
+  // An RTX 5070 Ti is no RTX 5070.
+  const auto other = [&](const std::string& word) {
+    return HasWord(name, word) && !HasWord(found->name, word);
+  };
+  if (found != nullptr &&
+      std::any_of(Table().other_cards.begin(), Table().other_cards.end(), other)) {
+    return nullptr;
+  }
   return found;
 }
 
 absl::StatusOr<const GpuRow*> GpuByName(std::string_view name) {
   const std::string wanted = Folded(name);
   if (!wanted.empty()) {
-    const GpuRow* found = OnlyGpu([&](const std::string& row) { return row == wanted; });
+    const GpuRow* found = OnlyGpu([&](const GpuRow& row) { return Folded(row.name) == wanted; });
     if (found == nullptr) {
-      // People leave the first words out: "5090" for "RTX 5090".
-      found = OnlyGpu([&](const std::string& row) {
-        return row.size() > wanted.size() && row.ends_with(wanted);
-      });
+      found = OnlyGpu([&](const GpuRow& row) { return IsEndOf(row.name, wanted); });
     }
     found = found == nullptr ? FindGpu(name) : found;
     if (found != nullptr) {

@@ -53,7 +53,8 @@ struct GpuRow {
 absl::Span<const GpuRow> Gpus();
 
 // The row whose words all stand in `name`, a driver's name of a GPU, as words of their own; of
-// several the one with the most letters. nullptr when there is none.
+// several the one with the most letters. nullptr when there is none, or when the name has a word
+// that makes it another card (`other_cards` of the file: an RTX 5070 Ti is no RTX 5070).
 const GpuRow* FindGpu(std::string_view name);
 
 // The row that a person means: by its name without regard to case, blanks and dashes, or by the end

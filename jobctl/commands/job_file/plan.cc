@@ -302,8 +302,9 @@ absl::StatusOr<int> PlanGpus(Context& context, const v1::JobSpec& job_spec, Opti
     KeepSmallest(plans);
   }
   PrintPlans(options, plans);
-  const bool any = std::any_of(plans.begin(), plans.end(), [](const spec::Feasibility& f) {
-    return f.verdict != spec::Verdict::kNo;
+  // A GPU that Hearth does not run on counts only where it is the one that was asked about.
+  const bool any = std::any_of(plans.begin(), plans.end(), [&](const spec::Feasibility& f) {
+    return f.verdict != spec::Verdict::kNo && (f.plan_only.empty() || gpus.size() == 1);
   });
   return any ? kExitOk : kExitDoesNotFit;
 }
@@ -385,7 +386,7 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
                "Show the largest model of the job's family on every GPU, or on that of --gpu");
   app.add_flag("--smallest", options.smallest, "Show the smallest GPU that trains the job");
   app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1024));
   app.add_option("--calibration", options.calibration,
                  "File of hearth-trainer bench --calibrate, instead of the shipped one");
   app.add_flag("--on-coordinator", options.on_coordinator,
@@ -423,6 +424,10 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
 // Refuses options that nothing would read.
 absl::Status CheckQuestions(const Options& options,
                             const std::vector<const CLI::Option*>& about_gpus) {
+  if (options.smallest && (options.largest || !options.gpu.empty())) {
+    return absl::InvalidArgumentError(
+        "--smallest looks at all GPUs for this job: leave --gpu and --largest out");
+  }
   const bool judged = (!options.gpu.empty() || options.smallest) && !options.largest;
   if (options.largest && options.format != "table" && options.format != "json") {
     return absl::InvalidArgumentError("--largest has -o table and -o json");
@@ -440,10 +445,15 @@ absl::Status CheckQuestions(const Options& options,
   if (!options.gpu.empty() || options.smallest || options.accuracy) {
     return absl::OkStatus();
   }
+  if (!options.largest && (options.query.gpus > 0 || !options.calibration.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.query.gpus > 0 ? "--gpus" : "--calibration",
+                     " asks about a GPU: give --gpu NAME, all or here, --smallest or --largest"));
+  }
   for (const CLI::Option* const option : about_gpus) {
     if (option->count() > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(option->get_name(), " asks about a GPU: give --gpu NAME, all or here"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          option->get_name(), " asks about a GPU: give --gpu NAME, all or here, or --smallest"));
     }
   }
   return absl::OkStatus();

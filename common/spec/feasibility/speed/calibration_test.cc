@@ -149,7 +149,7 @@ TEST(AccuracyTest, PlansOfMeasuredRuns_AreWithinTheirBand) {
     double watts;
     size_t runs;
     int untuned;
-  } bands[] = {{"H200", 0.06, 0.10, 20, 11}, {"H100 SXM", 0.05, 0.03, 8, 8}};
+  } bands[] = {{"H200", 0.05, 0.10, 20, 11}, {"H100 SXM", 0.05, 0.03, 8, 8}};
   for (const auto& band : bands) {
     const GpuRow& gpu = GpuNamed(band.gpu);
     const std::vector<AccuracyRow> rows = Accuracy(gpu, CalibrationFor(gpu));
