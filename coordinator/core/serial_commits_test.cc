@@ -115,7 +115,7 @@ class SlowDisk {
   }
 
   // The loop's thread: it takes what has arrived, unless a commit is under way.
-  void Post(Command command) {
+  void Post(const Command& command) {
     After(kLatency, [this, command] {
       inbox_.push_back(command);
       Turn();

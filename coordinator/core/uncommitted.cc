@@ -38,7 +38,7 @@ bool Never(const Effects& /*effects*/) {
 }
 
 // All members, in order.
-auto MembersOf(const Effects& effects) {
+[[maybe_unused]] auto MembersOf(const Effects& effects) {
   const auto& [jobs, job_deletes, events, history, logs, workers, worker_deletes, requests,
                request_deletes, kv_clears, kv_deletes, kv_puts, token_deletes, token_puts, audit,
                messages, closes, inspections, deliveries, reply, planned, visits, checkpoint_writes,

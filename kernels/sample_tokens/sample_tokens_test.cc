@@ -211,7 +211,8 @@ TEST(SampleTokens, HostileLogits_GiveATokenOfTheVocabulary) {
 
 TEST(WeightOf, IsTheExponential_AndNothingFarAway) {
   EXPECT_EQ(WeightOf(0.0F), 1U << 29);
-  for (float d = 0.0F; d < 20.0F; d += 0.37F) {
+  for (int i = 0; i < 54; ++i) {
+    const float d = 0.37F * static_cast<float>(i);
     const double want = std::exp2(29) * std::exp(-static_cast<double>(d));
     EXPECT_NEAR(WeightOf(d), want, 1.0 + 1e-6 * want) << d;
   }
