@@ -97,7 +97,9 @@ std::string Picture(const std::vector<Feasibility>& plans, const spec::Feasibili
   std::string drawn;
   std::vector<std::pair<double, size_t>> heights;
   for (size_t i = 0; i < curves.size(); ++i) {
-    drawn += panel.Rings(curves[i], plot::ColourOf(i));
+    // Colours repeat; a browser shows the title beside the pointer.
+    absl::StrAppend(&drawn, "<g><title>", HtmlEscaped(names[i]), "</title>\n",
+                    panel.Rings(curves[i], plot::ColourOf(i)), "</g>\n");
     heights.emplace_back(panel.HeightOf(curves[i].front().y), i);
   }
   const std::string title =
