@@ -15,8 +15,9 @@ namespace {
 using Kind = v1::CoordinatorMessage;
 
 // A commit takes 500 ms, so what is not urgent waits for 2 s.
-GroupCommit SlowCommit() {
-  GroupCommit commits(100);
+// Reports wait for 2 s, or until there are `most`.
+GroupCommit SlowCommit(size_t most = 100) {
+  GroupCommit commits(most);
   commits.Committed(absl::Milliseconds(500));
   return commits;
 }
@@ -152,8 +153,7 @@ TEST(GroupCommitTest, NothingStored_IsDueAtOnceAndNeedsNoCommit) {
 TEST(GroupCommitTest, ManyReports_AreCommittedBeforeThePauseIsOver) {
   Harness h;
   h.Running(1);
-  GroupCommit commits(3);
-  commits.Committed(absl::Seconds(1));
+  GroupCommit commits = SlowCommit(3);
   const absl::Duration now = absl::Seconds(1000);
   commits.Add(h.Step("job", 2), now);
   h.Beat("a");
@@ -167,8 +167,7 @@ TEST(GroupCommitTest, ManyReports_AreCommittedBeforeThePauseIsOver) {
 TEST(GroupCommitTest, ManyHeartbeatsBehindAReport_DoNotWaitForEver) {
   Harness h;
   h.Running(1);
-  GroupCommit commits(3);
-  commits.Committed(absl::Seconds(1));
+  GroupCommit commits = SlowCommit(3);
   const absl::Duration now = absl::Seconds(1000);
   commits.Add(h.Step("job", 2), now);
   h.Beat("a");

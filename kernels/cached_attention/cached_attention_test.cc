@@ -65,17 +65,29 @@ TEST(CachedAttention, TokenByToken_IsAttention) {
   ExpectSameAsAttention({3, 33, 5, 1, 16});
 }
 
-TEST(CachedAttention, PositionOutsideTheCache_IsRefused) {
+// One sequence with room for one key of one value.
+struct OneKey {
   float value = 0;
   float out = 0;
   float qkv[3] = {1, 1, 1};
-  for (const int32_t position : {-1, 1}) {
+  int32_t position = 0;
+
+  CachedAttentionArgs Args() {
     CachedAttentionArgs args;
     args.dims = {1, 1, 1, 1, 1};
     args.qkv = View(qkv, {1, 3});
     args.positions = View(&position, {1});
     args.keys = args.values = View(&value, {1});
     args.out = View(&out, {1, 1});
+    return args;
+  }
+};
+
+TEST(CachedAttention, PositionOutsideTheCache_IsRefused) {
+  OneKey one;
+  for (const int32_t position : {-1, 1}) {
+    one.position = position;
+    const CachedAttentionArgs args = one.Args();
     const Exec exec;
     CpuWorkspace scratch(CachedAttentionWorkspaceBytes(exec, args));
     EXPECT_EQ(CachedAttention(scratch.With(exec), args).code(), absl::StatusCode::kOutOfRange);
@@ -83,16 +95,8 @@ TEST(CachedAttention, PositionOutsideTheCache_IsRefused) {
 }
 
 TEST(CachedAttention, SplitsOutOfRange_AreRefused) {
-  float value = 0;
-  float out = 0;
-  float qkv[3] = {1, 1, 1};
-  const int32_t position = 0;
-  CachedAttentionArgs args;
-  args.dims = {1, 1, 1, 1, 1};
-  args.qkv = View(qkv, {1, 3});
-  args.positions = View(&position, {1});
-  args.keys = args.values = View(&value, {1});
-  args.out = View(&out, {1, 1});
+  OneKey one;
+  CachedAttentionArgs args = one.Args();
   for (const auto& [splits, ok] : {std::pair(-1, false), {0, true}, {64, true}, {65, false}}) {
     args.splits = splits;
     EXPECT_EQ(CanImplement(args).ok(), ok) << splits;

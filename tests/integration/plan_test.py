@@ -126,6 +126,28 @@ class PlanOfGpus(unittest.TestCase):
         self.assertLess(len(can), len(plans))
         self.assertEqual(smallest["memory"]["device_bytes"], min(can))
 
+    def test_a_gpu_that_is_for_plans_only_helps_nobody_who_asks_about_all(self):
+        path = os.path.join(JOBS, "qwen2.5-1.5b-bf16.yaml")
+        model = {"preset": "null", "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "vocab": 32000, "layers": 44}
+        words = [word for name, value in model.items() for word in ("--set", f"model.{name}={value}")]
+        code, out, _ = self.plan(path, "--gpu", "all", "-o", "json", *words)
+        plans = json.loads(out)["plans"]
+        self.assertEqual({plan["gpu"] for plan in plans if plan["verdict"] != "NO"}, {"MI300X"}, "the job is to fit nowhere else")
+        self.assertEqual(code, 3)
+        self.assertEqual(self.plan(path, "--smallest", *words)[0], 3)
+        self.assertEqual(self.plan(path, "--gpu", "MI300X", *words)[0], 0)
+
+    def test_questions_that_would_not_be_answered_are_refused(self):
+        path = os.path.join(JOBS, "hearth-112m-bf16.yaml")
+        for words, name in ((("--gpus", "4"), "--gpus"), (("--calibration", "x.yaml"), "--calibration"), (("--tokens", "1e9"), "--tokens"),
+                            (("--smallest", "--gpu", "H200"), "--smallest"), (("--smallest", "--largest"), "--smallest"),
+                            (("--gpu", "H200", "--gpus", "0"), "--gpus"), (("--gpu", "H200", "--tokens", "1e300"), "--tokens")):
+            with self.subTest(words=words):
+                code, _, error = self.plan(path, *words)
+                self.assertNotIn(code, (0, 3))
+                self.assertIn(name, error)
+                self.assertLess(len(error), 300)
+
     def test_tables_of_bytes_of_the_largest_models_and_of_accuracy(self):
         code, out, _ = self.plan("--bytes")
         self.assertEqual(code, 0)

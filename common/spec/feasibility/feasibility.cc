@@ -18,7 +18,6 @@ namespace hearth::spec {
 namespace {
 
 constexpr double kHour = 3600;
-constexpr int kMostGpus = 1024;
 constexpr double kLargestNumber = 1e18;  // of a question
 
 double Gb(int64_t bytes) {
@@ -271,9 +270,9 @@ absl::Status CheckQuery(const FeasibilityQuery& query) {
   if (query.lifetime_hours == 0) {
     return absl::InvalidArgumentError("--lifetime: 0 hours");
   }
-  if (query.gpus < 0 || query.gpus > kMostGpus) {
+  if (query.gpus < 0 || query.gpus > kMostPlannedGpus) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--gpus: ", query.gpus, " is not in 1..", kMostGpus));
+        absl::StrCat("--gpus: ", query.gpus, " is not in 1..", kMostPlannedGpus));
   }
   return absl::OkStatus();
 }

@@ -19,9 +19,11 @@
 
 namespace hearth::spec {
 
+inline constexpr int kMostPlannedGpus = 1024;
+
 // 0 where nothing else is said: not asked, or as the job says.
 struct FeasibilityQuery {
-  int gpus = 0;                     // of one host; 0 = resources.workers
+  int gpus = 0;                     // of one host, at most kMostPlannedGpus; 0 = resources.workers
   int64_t memory_bytes = 0;         // of each GPU; 0 = its row's
   int64_t host_memory_bytes = 0;    // of the host, for all these GPUs together; 0 = not known
   double tokens = 0;                // to train on; 0 = train.steps of the global batch

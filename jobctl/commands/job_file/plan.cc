@@ -212,17 +212,19 @@ void PrintPlans(const Options& options, const std::vector<spec::Feasibility>& pl
 }
 
 // The smallest GPU that can train the job, by memory and then by time.
+// The job fits, and Hearth runs on this GPU.
+bool CanTrain(const spec::Feasibility& f) {
+  return f.verdict != spec::Verdict::kNo && f.plan_only.empty();
+}
+
 void KeepSmallest(std::vector<spec::Feasibility>& plans) {
-  const auto can = [](const spec::Feasibility& f) {
-    return f.verdict != spec::Verdict::kNo && f.plan_only.empty();
-  };
   const auto smallest =
       std::min_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
-        return can(a) != can(b)                   ? can(a)
+        return CanTrain(a) != CanTrain(b)         ? CanTrain(a)
                : a.device_bytes != b.device_bytes ? a.device_bytes < b.device_bytes
                                                   : a.seconds < b.seconds;
       });
-  if (smallest != plans.end() && can(*smallest)) {
+  if (smallest != plans.end() && CanTrain(*smallest)) {
     std::swap(plans.front(), *smallest);
     plans.resize(1);
   }
@@ -302,11 +304,10 @@ absl::StatusOr<int> PlanGpus(Context& context, const v1::JobSpec& job_spec, Opti
     KeepSmallest(plans);
   }
   PrintPlans(options, plans);
-  // A GPU that Hearth does not run on counts only where it is the one that was asked about.
-  const bool any = std::any_of(plans.begin(), plans.end(), [&](const spec::Feasibility& f) {
-    return f.verdict != spec::Verdict::kNo && (f.plan_only.empty() || gpus.size() == 1);
-  });
-  return any ? kExitOk : kExitDoesNotFit;
+  // Asked about one GPU, the verdict is of that one, whether or not Hearth runs on it.
+  const bool yes = gpus.size() == 1 ? plans.front().verdict != spec::Verdict::kNo
+                                    : std::any_of(plans.begin(), plans.end(), CanTrain);
+  return yes ? kExitOk : kExitDoesNotFit;
 }
 
 absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_spec, const Options& options) {
@@ -386,7 +387,7 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
                "Show the largest model of the job's family on every GPU, or on that of --gpu");
   app.add_flag("--smallest", options.smallest, "Show the smallest GPU that trains the job");
   app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)")
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1, spec::kMostPlannedGpus));
   app.add_option("--calibration", options.calibration,
                  "File of hearth-trainer bench --calibrate, instead of the shipped one");
   app.add_flag("--on-coordinator", options.on_coordinator,
