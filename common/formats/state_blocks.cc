@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace hearth::formats {
 namespace {
@@ -63,6 +64,8 @@ void Dispatch(StateCodec codec, With with) {
       return with.template operator()<StateCodec::kDynamicSigned4>();
     case StateCodec::kLinearUnsigned4:
       return with.template operator()<StateCodec::kLinearUnsigned4>();
+    case StateCodec::kLeadingSigned4:
+      std::abort();  // not one of this file's
   }
 }
 

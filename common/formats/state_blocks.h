@@ -35,13 +35,23 @@ enum class StateCodec : uint8_t {
   kLinearSigned8,
   kDynamicSigned4,
   kLinearUnsigned4,
+  kLeadingSigned4,  // common/formats/leading_blocks.h
 };
-inline constexpr int kStateCodecs = 6;
+inline constexpr int kStateCodecs = 7;
+// Those of this file, with kNone: the first so many.
+inline constexpr int kBlockStateCodecs = 6;
 
 struct StateCodecRow {
   const char* name;
-  int bits;   // of a code
-  int block;  // elements that share a scale
+  int bits;             // of a code
+  int block;            // elements that share a scale
+  int scale_bits = 32;  // 32: fp32
+  // Above 0: so many leading directions of each matrix lie beside its codes, in bf16, and an fp32
+  // number by which its scales are multiplied.
+  int rank = 0;
+
+  // Codes of a part of a matrix do not follow from that part alone.
+  constexpr bool needs_whole() const { return rank > 0; }
 };
 inline constexpr StateCodecRow kStateCodecRows[kStateCodecs] = {
     {"none", 0, 1},
@@ -50,6 +60,7 @@ inline constexpr StateCodecRow kStateCodecRows[kStateCodecs] = {
     {"linear signed", 8, 256},
     {"dynamic signed", 4, 128},
     {"linear unsigned", 4, 128},
+    {"leading signed", 4, 16, 8, 8},
 };
 constexpr const StateCodecRow& RowOf(StateCodec codec) {
   return kStateCodecRows[static_cast<int>(codec)];
@@ -230,7 +241,8 @@ struct StateCode<StateCodec::kLinearUnsigned4> {
 };
 
 // `count` elements in blocks of the codec, on the host: codes of DTypeBytes(bits, count) bytes and
-// ceil(count / block) scales. The last block may be short.
+// ceil(count / block) scales. The last block may be short. The codec is one of the first
+// kBlockStateCodecs.
 void EncodeStateBlocks(
     StateCodec codec, const float* x, int64_t count, uint8_t* codes, float* scales);
 void DecodeStateBlocks(

@@ -1,7 +1,4 @@
 // The small tables: formats, recipes, objectives, names.
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -57,30 +54,6 @@ TEST(UnitsForTest, FollowTheCapability) {
     EXPECT_EQ(units("nvfp4", compute), "fp4");
     EXPECT_EQ(units("fp8_block", compute), "none");
   }
-}
-
-// A format that is refused because training with it fails names a page that shows so.
-TEST(StateFormatsTest, Refusals_NamePagesThatExist) {
-  // Read once, before any thread: ctest names the source folder.
-  const char* source = std::getenv("HEARTH_SOURCE_DIR");  // NOLINT(concurrency-mt-unsafe)
-  int refusals = 0;
-  for (const StateFormatRow& format : StateFormatRows()) {
-    for (int kind = 0; kind < kStateKinds; ++kind) {
-      const StateRefusal& refusal = format.RefusalOf(static_cast<StateKind>(kind));
-      EXPECT_EQ(refusal.why.empty(), refusal.evidence.empty()) << format.name << " " << kind;
-      if (refusal.evidence.empty()) {
-        continue;
-      }
-      ++refusals;
-      const std::string path =
-          absl::StrCat(source == nullptr ? "." : source, "/", std::string(refusal.evidence));
-      std::ifstream page(path);
-      const std::string text((std::istreambuf_iterator<char>(page)), {});
-      EXPECT_NE(text.find("`optimizer.state: " + std::string(format.name) + "`"), std::string::npos)
-          << path << " says nothing about " << format.name;
-    }
-  }
-  EXPECT_GT(refusals, 0);
 }
 
 TEST(RecipesTest, PlainAndTensorScaled_AreRowsOfTheirKind) {

@@ -19,6 +19,7 @@ enum class RngPurpose : uint8_t {
   kSampling = 5,
   kHadamardSigns = 6,
   kBlockRounding = 7,
+  kLeadingStart = 8,
   kTest = 255,
 };
 

@@ -34,6 +34,7 @@
   ROW(sample_tokens, SampleTokens)              \
   ROW(newton_schulz, NewtonSchulz)              \
   ROW(muon, Muon)                               \
+  ROW(muon_leading, MuonLeading)                \
   ROW(moving_average, MovingAverage)            \
   ROW(gradient_parts, GradientParts)            \
   ROW(weight_blocks, WeightBlocks)

@@ -56,8 +56,9 @@ class Agreement(unittest.TestCase):
 
     def test_recorded_blocks_are_what_the_formats_give(self):
         # state_blocks_test.cc holds the engine against the same file.
-        with open(vectors.PATH) as file:
-            self.assertEqual(file.read(), vectors.text())
+        for path, text in ((vectors.PATH, vectors.text()), (vectors.LEADING_PATH, vectors.leading_text())):
+            with open(path) as file:
+                self.assertEqual(file.read(), text)
 
     def test_newton_schulz_has_the_engines_coefficients_and_error(self):
         with open(os.path.join(limits.ROOT, "kernels", "newton_schulz", "newton_schulz.cc")) as file:

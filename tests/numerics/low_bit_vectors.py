@@ -3,6 +3,9 @@
 
 state_blocks_test.cc encodes the same numbers and must find the same codes and scales, so the script's rows `int8` and `int4` are the engine's.
 A line a codec: its number in StateCodec, then inputs, scales (bits of fp32) and codes, all in hexadecimal and separated by blanks.
+
+data/leading_blocks.txt, for leading_blocks_test.cc, has blocks of 16 as the rows "rank 8, 16" round what their factors leave: the number of
+values, the matrix's number, then values, scales and codes in the same way.
 """
 import os
 
@@ -10,7 +13,9 @@ import numpy as np
 
 import low_bit_formats as f
 
-PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "state_blocks.txt")
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
+PATH = os.path.join(DATA, "state_blocks.txt")
+LEADING_PATH = os.path.join(DATA, "leading_blocks.txt")
 # Number in StateCodec, rounding, whether the values have both signs, and what to add to a place in the sorted map to get the code.
 CODECS = [(1, f.STATE["int8"]["m"], True, 0), (2, f.STATE["int8"]["v"], False, 0), (3, f.STATE["int8"]["momentum"], True, -127),
           (4, f.STATE["int4"]["m"], True, 0), (5, f.STATE["int4"]["v"], False, 0)]
@@ -44,6 +49,21 @@ def text():
     return "\n".join(lines) + "\n"
 
 
+def leading_text(blocks=64):
+    rng = np.random.default_rng(6)
+    # Blocks of sizes over five decades: the scales of the smallest are below the least normal number of e4m3, or zero.
+    x = (rng.standard_normal((blocks, 16)) * 10.0 ** rng.uniform(-5, 0, (blocks, 1))).astype(np.float32)
+    scales = f.SignedScales()(x)
+    unit = np.abs(x).max() / np.float32(448)
+    y = np.divide(x, scales, out=np.zeros_like(x), where=np.abs(scales) >= f.LEAST_SCALE)
+    codes = (f.Eighths()(y, None) * 8).astype(np.int64) & 0xF
+    of_blocks = f.e4m3(scales[:, 0] / unit)
+    assert np.array_equal(of_blocks * unit, scales[:, 0])
+    return " ".join([str(x.size)] + [f"{b:08x}" for b in np.concatenate([[unit], x.reshape(-1), of_blocks]).astype(np.float32).view(np.uint32)] +
+                    [f"{c:x}" for c in codes.reshape(-1)]) + "\n"
+
+
 if __name__ == "__main__":
-    with open(PATH, "w") as file:
-        file.write(text())
+    for path, content in ((PATH, text()), (LEADING_PATH, leading_text())):
+        with open(path, "w") as file:
+            file.write(content)

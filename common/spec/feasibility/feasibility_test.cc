@@ -255,8 +255,8 @@ TEST(FeasibilityTest, AMuonJobThatIsTooLarge_GetsNothingThatTheRulesRefuse) {
   std::vector<std::string> names;
   for (const Saving& saving : f.savings) {
     names.push_back(saving.change);
-    EXPECT_NE(saving.change, "optimizer.state: int4") << "refused with muon";
-    if (saving.change == "optimizer.state: int8" || saving.change == "optimizer.master: none") {
+    if (saving.change == "optimizer.state: int8" || saving.change == "optimizer.state: int4" ||
+        saving.change == "optimizer.master: none") {
       EXPECT_EQ(saving.loss, "") << saving.change << " was measured with AdamW alone";
       EXPECT_GT(saving.saved_bytes, 0) << saving.change;
     }

@@ -22,7 +22,7 @@ bool DecaysByDefault(ParameterGroup group) {
 }
 
 std::string ParameterState::TensorName() const {
-  return std::string(name) + (scales ? ".scale" : "");
+  return std::string(name) + (part.empty() ? "" : "." + std::string(part));
 }
 
 int64_t Parameter::elements() const {

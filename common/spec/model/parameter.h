@@ -65,13 +65,15 @@ struct LogicalMatrix {
 using formats::StateCodec;
 
 // A tensor of an optimizer's state that is kept with a parameter; starts as zeros. A state in
-// blocks (common/formats/state_blocks.h) is two of them: its codes and, right behind, its scales.
+// blocks (common/formats/state_blocks.h) is several of them: its codes and, right behind, its
+// scales, and what else its codec has.
 struct ParameterState {
-  std::string_view name;  // "exp_avg"; once with a parameter, or twice: codes and scales
-  // Plain states: kF32 or kBF16. Codes: kU8, whole bytes. Scales: kF32 on every device.
+  std::string_view name;  // "exp_avg"; once with a parameter, or for each tensor of its codec
+  // Plain states: kF32 or kBF16. Codes: kU8, whole bytes. All others have their type on every
+  // device.
   DType dtype = DType::kF32;
-  StateCodec codec = StateCodec::kNone;  // of the state; scales have it too
-  bool scales = false;
+  StateCodec codec = StateCodec::kNone;  // of the state; all its tensors have it
+  std::string_view part = {};            // "scale": beside the codes; empty: they, or a plain state
   // Elements of the parameter for each of the tensor's own; 1: the tensor has the parameter's
   // shape.
   int per = 1;
@@ -79,6 +81,9 @@ struct ParameterState {
   // How many elements it has for `elements` of the parameter.
   int64_t Count(int64_t elements) const { return (elements + per - 1) / per; }
   bool in_blocks() const { return codec != StateCodec::kNone; }
+  bool beside_codes() const { return !part.empty(); }
+  // It is of the whole parameter: no part of it belongs to a part of that.
+  bool needs_whole() const { return formats::RowOf(codec).needs_whole(); }
   // "exp_avg" or "exp_avg.scale": its name in checkpoints, before the parameter's.
   std::string TensorName() const;
 

@@ -20,6 +20,44 @@ bool IsLargeMatrix(const Parameter& parameter) {
   return parameter.group == ParameterGroup::kMatrix && parameter.elements() >= kLeastBlockElements;
 }
 
+// Blocks of a matrix that has its leading directions apart lie within its rows, and there are more
+// directions than those.
+bool HasRoomForRank(const formats::StateCodecRow& codec, const Parameter& parameter) {
+  const auto has_room = [&codec](const LogicalMatrix& matrix) {
+    return matrix.cols % codec.block == 0 && std::min(matrix.rows, matrix.cols) >= 2 * codec.rank;
+  };
+  return !codec.needs_whole() ||
+         std::all_of(parameter.matrices.begin(), parameter.matrices.end(), has_room);
+}
+
+// The tensors of a state in blocks. Those of a whole parameter get a few elements more than they
+// need where the number does not divide the parameter's.
+void AddBlocks(const StateSpec& state,
+               StateCodec codec,
+               const Parameter& parameter,
+               std::vector<ParameterState>& states) {
+  const formats::StateCodecRow& row = formats::RowOf(codec);
+  const DType scale = row.scale_bits == 32 ? DType::kF32 : DType::kU8;
+  states.push_back({state.name, DType::kU8, codec, "", 8 / row.bits});
+  states.push_back({state.name, scale, codec, "scale", row.block});
+  if (!row.needs_whole()) {
+    return;
+  }
+  int64_t left = 0;
+  int64_t right = 0;
+  for (const LogicalMatrix& matrix : parameter.matrices) {
+    left += matrix.rows * row.rank;
+    right += matrix.cols * row.rank;
+  }
+  const auto add = [&](DType dtype, std::string_view part, int64_t elements) {
+    const auto per = static_cast<int>(parameter.elements() / elements);
+    states.push_back({state.name, dtype, codec, part, per});
+  };
+  add(DType::kBF16, "left", left);
+  add(DType::kBF16, "right", right);
+  add(DType::kF32, "unit", static_cast<int64_t>(parameter.matrices.size()));
+}
+
 constexpr std::string_view kBlockRule =
     "matrices of the layers of at least 4096 elements; embedding, output projection, norms, biases "
     "and smaller matrices stay in fp32";
@@ -34,15 +72,12 @@ constexpr StateFormatRow kStateFormats[] = {
      &IsLargeMatrix,
      kBlockRule},
     {"int4",
-     "half a byte a value and a scale for 128",
+     "half a byte a value and a scale for 128; of muon's momentum a scale for 16, and 8 leading "
+     "directions of each matrix in bf16",
      DType::kF32,
-     {StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4, StateCodec::kNone},
+     {StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4, StateCodec::kLeadingSigned4},
      &IsLargeMatrix,
-     kBlockRule,
-     {{},
-      {},
-      {"rounding to 4 bits drowns the small directions, which the orthogonal step lifts",
-       "docs/low-bit-limits.md"}}},
+     kBlockRule},
 };
 
 }  // namespace
@@ -59,9 +94,9 @@ std::vector<std::string_view> StateFormatNames() {
   return ColumnOf(StateFormatRows(), &StateFormatRow::name);
 }
 
-double StateFormatRow::BytesOf(StateKind kind) const {
-  const formats::StateCodecRow& codec = formats::RowOf(CodecOf(kind));
-  return codec.bits == 0 ? DTypeBits(dtype) / 8.0 : codec.bits / 8.0 + 4.0 / codec.block;
+bool StateFormatRow::Takes(StateKind kind, const Parameter& parameter) const {
+  return (takes == nullptr || takes(parameter)) &&
+         HasRoomForRank(formats::RowOf(CodecOf(kind)), parameter);
 }
 
 bool IsHiddenMatrix(const Parameter& parameter) {
@@ -118,16 +153,13 @@ std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
       continue;
     }
     const bool taken = format != nullptr && state.narrow && state.dtype == DType::kF32 &&
-                       format->Keeps(state.kind) &&
-                       (format->takes == nullptr || format->takes(parameter));
+                       format->Takes(state.kind, parameter);
     const StateCodec codec = taken ? format->CodecOf(state.kind) : StateCodec::kNone;
     if (codec == StateCodec::kNone) {
       states.push_back({state.name, taken ? format->dtype : state.dtype});
       continue;
     }
-    const formats::StateCodecRow& row = formats::RowOf(codec);
-    states.push_back({state.name, DType::kU8, codec, false, 8 / row.bits});
-    states.push_back({state.name, DType::kF32, codec, true, row.block});
+    AddBlocks(state, codec, parameter, states);
   }
   return states;
 }
@@ -142,7 +174,9 @@ bool HasStatesOf(const OptimizerRow& optimizer, const Parameter& parameter) {
     if (at == states.size() || states[at].name != state.name) {
       return false;
     }
-    at += states[at].in_blocks() ? 2 : 1;
+    while (at < states.size() && states[at].name == state.name) {
+      ++at;
+    }
   }
   return at == states.size();
 }

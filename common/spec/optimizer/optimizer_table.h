@@ -3,8 +3,9 @@
 // worker/trainer/optim/<name>/.
 //
 // How code reads a state: Parameter::states, StateBuffer (plan) and StorePiece::states (engine)
-// have one entry for each tensor. A state in blocks is two entries, codes then scales; everything
-// but the optimizer's own kernel treats them as two tensors.
+// have one entry for each tensor. A state in blocks is several entries, codes then scales, and with
+// leading directions kept apart left factors, right factors and the matrices' numbers; everything
+// but the optimizer's own kernel treats them as tensors of their own.
 #pragma once
 
 #include <cstddef>
@@ -51,9 +52,8 @@ struct StateSpec {
   // Which parameters have it; null: all.
   bool (*of)(const Parameter& parameter) = nullptr;
   StateKind kind = StateKind::kMean;
-  // The optimizer's code can read it in every format of optimizer.state that keeps such values
-  // (StateFormatRow::Keeps), and can update weights without masters. If not, the rules refuse jobs
-  // that ask for either.
+  // The optimizer's code can read it in every format of optimizer.state, and can update weights
+  // without masters. If not, the rules refuse jobs that ask for either.
   bool narrow = false;
 
   bool Has(const Parameter& parameter) const { return of == nullptr || of(parameter); }
@@ -83,13 +83,6 @@ std::vector<std::string_view> OptimizerNames();
 // Those that read the option.
 std::vector<std::string_view> OptimizersThatRead(std::string_view option);
 
-// Why a format does not keep values of a kind, because training with it is known to fail. Both are
-// empty where it keeps them.
-struct StateRefusal {
-  std::string_view why;       // a sentence's second half
-  std::string_view evidence;  // page of docs/ that shows it, from the root of the tree
-};
-
 // A format of states: a value of optimizer.state.
 struct StateFormatRow {
   std::string_view name;
@@ -98,15 +91,10 @@ struct StateFormatRow {
   StateCodec codecs[kStateKinds] = {};                  // by kind
   bool (*takes)(const Parameter& parameter) = nullptr;  // null: all; the others stay in fp32
   std::string_view rule;                                // which those are, as a phrase
-  StateRefusal refusals[kStateKinds] = {};              // by kind
 
   StateCodec CodecOf(StateKind kind) const { return codecs[static_cast<size_t>(kind)]; }
-  const StateRefusal& RefusalOf(StateKind kind) const {
-    return refusals[static_cast<size_t>(kind)];
-  }
-  bool Keeps(StateKind kind) const { return RefusalOf(kind).why.empty(); }
-  // Bytes of one value with its share of a scale.
-  double BytesOf(StateKind kind) const;
+  // Whether the state of such values is kept in it. A codec may want more than `takes`.
+  bool Takes(StateKind kind, const Parameter& parameter) const;
 };
 
 // The smallest tensor whose state is kept in blocks (bitsandbytes and torchao have the same).
@@ -117,8 +105,7 @@ absl::Span<const StateFormatRow> StateFormatRows();
 const StateFormatRow* FindStateFormat(std::string_view name);
 std::vector<std::string_view> StateFormatNames();
 
-// What the optimizer keeps with the parameter. `format` null: fp32. A state that the format does
-// not keep is fp32 (the rules refuse such jobs).
+// What the optimizer keeps with the parameter. `format` null: fp32.
 std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
                                      const Parameter& parameter,
                                      const StateFormatRow* format = nullptr);

@@ -75,6 +75,25 @@ Packed PackPieces(const std::vector<Parameter>& table,
   return packed;
 }
 
+// The state of packed pieces. Tensors of whole parameters, of which no piece is cut, lie one behind
+// the other: any number of the parameter's elements may have one of theirs.
+StateBuffer PlaceState(const ParameterState& state,
+                       const std::vector<ShardPiece>& pieces,
+                       Packed packed) {
+  int64_t end = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    int64_t& offset = packed.offsets[i];
+    if (offset < 0) {
+      continue;
+    }
+    offset = state.needs_whole() ? end : state.Count(offset);
+    end += (state.Count(pieces[i].elements) + kTensorAlignElements - 1) / kTensorAlignElements *
+           kTensorAlignElements;
+  }
+  return {state, std::move(packed.offsets),
+          state.needs_whole() ? end : state.Count(packed.elements)};
+}
+
 template <typename Buffer>
 std::vector<Buffer> LargestOf(const TrainingPlanOptions& options,
                               std::vector<Buffer> (*place)(const std::vector<Parameter>& table,
@@ -292,10 +311,7 @@ std::vector<StateBuffer> PlaceStates(const std::vector<Parameter>& table,
     Packed packed = PackPieces(table, pieces, owned, [&state](const Parameter& parameter) {
       return Has(parameter, state);
     });
-    for (int64_t& offset : packed.offsets) {
-      offset = offset < 0 ? offset : state.Count(offset);
-    }
-    buffers.push_back({state, std::move(packed.offsets), state.Count(packed.elements)});
+    buffers.push_back(PlaceState(state, pieces, std::move(packed)));
   }
   return buffers;
 }

@@ -180,12 +180,13 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
     job.mutable_optimizer()->set_name("muon");
     job.mutable_optimizer()->set_newton_schulz("quintic");
   });
-  ExpectOnly("optimizer.state",
-             "muon keeps no momentum in int4: rounding to 4 bits drowns the small directions, "
-             "which the orthogonal step lifts (docs/low-bit-limits.md shows it)",
+  ExpectOnly("offload.optimizer",
+             "muon keeps its momentum in int4 matrix by matrix, so it cannot pass through a GPU in "
+             "parts",
              [](v1::JobSpec& job) {
                job.mutable_optimizer()->set_name("muon");
                job.mutable_optimizer()->set_state("int4");
+               job.mutable_offload()->set_optimizer(true);
              });
   ExpectOnly("gradients.dtype", "did you mean gradients.reduce_dtype: fp8? (one of fp32, bf16)",
              [](v1::JobSpec& job) { job.mutable_gradients()->set_dtype("fp8"); });

@@ -8,6 +8,7 @@
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/batch.h"
+#include "common/spec/plan/shard_levels.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/rules/rules.h"
 #include "common/spec/violations/text.h"
@@ -77,6 +78,17 @@ void CheckStore(const v1::JobSpec& job, Checker& check) {
   CheckOneMicroBatch(job, "gradients.store", "fp8 is too coarse to add up gradients in", check);
 }
 
+// Refuses what cuts a state of whole matrices into parts. `kept`: "muon keeps its momentum in int4".
+void CheckWholeStates(const v1::JobSpec& job, const std::string& kept, Checker& check) {
+  const std::string whole = Text(kept, " matrix by matrix, ");
+  if (job.resources().workers() > 1 && job.parallel().shard() != RowOf(ShardLevel::kOff).name) {
+    check.Add("parallel.shard", Text(whole, "so workers cannot divide it: set this to off"));
+  }
+  if (job.offload().optimizer()) {
+    check.Add("offload.optimizer", Text(whole, "so it cannot pass through a GPU in parts"));
+  }
+}
+
 }  // namespace
 
 void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
@@ -93,11 +105,9 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
                      " only, not in ", optimizer.state()));
       break;
     }
-    if (format != nullptr && !format->Keeps(state.kind)) {
-      const StateRefusal& refusal = format->RefusalOf(state.kind);
-      check.Add("optimizer.state", Text(row->name, " keeps no ", state.name, " in ", format->name,
-                                        ": ", refusal.why, " (", refusal.evidence, " shows it)"));
-      break;
+    if (format != nullptr && formats::RowOf(format->CodecOf(state.kind)).needs_whole()) {
+      CheckWholeStates(job, Text(row->name, " keeps its ", state.name, " in ", format->name),
+                       check);
     }
   }
   if (row->needs_master() && KeepsNoMasters(job)) {

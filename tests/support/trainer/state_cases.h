@@ -15,6 +15,7 @@ struct StateCase {
   std::string_view optimizer;
   std::string_view state;
   const char* master;
+  bool needs_whole = false;  // some state is of whole matrices: neither divided nor streamed
 };
 
 inline void PrintTo(const StateCase& row, std::ostream* out) {
@@ -25,16 +26,26 @@ inline std::vector<StateCase> StateCases() {
   std::vector<StateCase> cases;
   for (const spec::OptimizerRow& optimizer : spec::Optimizers()) {
     for (const spec::StateFormatRow& format : spec::StateFormatRows()) {
-      const bool keeps = std::all_of(
-          optimizer.states.begin(), optimizer.states.end(),
-          [&](const spec::StateSpec& state) { return state.narrow && format.Keeps(state.kind); });
+      const bool keeps = std::all_of(optimizer.states.begin(), optimizer.states.end(),
+                                     [](const spec::StateSpec& state) { return state.narrow; });
+      const bool needs_whole = std::any_of(
+          optimizer.states.begin(), optimizer.states.end(), [&](const spec::StateSpec& state) {
+            return formats::RowOf(format.CodecOf(state.kind)).needs_whole();
+          });
       for (const char* const master : {"fp32", "none"}) {
         if (keeps) {
-          cases.push_back({optimizer.name, format.name, master});
+          cases.push_back({optimizer.name, format.name, master, needs_whole});
         }
       }
     }
   }
+  return cases;
+}
+
+// Those whose states may be cut anywhere.
+inline std::vector<StateCase> DivisibleStateCases() {
+  std::vector<StateCase> cases = StateCases();
+  std::erase_if(cases, [](const StateCase& row) { return row.needs_whole; });
   return cases;
 }
 

@@ -187,9 +187,6 @@ TEST_F(MuonTest, TwoSteps_EachMatrixOfAFusedTensorByItself_FollowTheFormula) {
 TEST_F(MuonTest, TwoStepsInEachFormat_FollowTheFormula) {
   for (const spec::StateFormatRow& format : spec::StateFormatRows()) {
     for (const char* const master : {"fp32", "none"}) {
-      if (!format.Keeps(spec::StateKind::kMomentum)) {
-        continue;
-      }
       SCOPED_TRACE(testing::Message() << format.name << ", master " << master);
       v1::JobSpec spec = WithMuon(SmallJob(dir_.path(), "qwen2"));
       spec.mutable_precision()->set_recipe("bf16");

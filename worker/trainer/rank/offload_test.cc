@@ -102,7 +102,7 @@ class OffloadTest : public testing::TestWithParam<StateCase> {
 
   TempDir dir_;
 };
-INSTANTIATE_TEST_SUITE_P(Formats, OffloadTest, testing::ValuesIn(StateCases()));
+INSTANTIATE_TEST_SUITE_P(Formats, OffloadTest, testing::ValuesIn(DivisibleStateCases()));
 
 TEST_P(OffloadTest, Steps_GiveTheBitsOfTheDevice) {
   v1::JobSpec spec = Job();

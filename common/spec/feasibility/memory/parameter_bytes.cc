@@ -90,6 +90,12 @@ double Bytes(DType dtype) {
   return DTypeBits(dtype) / 8.0;
 }
 
+void AddStates(const std::vector<ParameterState>& states, ParameterBytes& row) {
+  for (const ParameterState& state : states) {
+    (state.beside_codes() ? row.scales : row.states) += Bytes(state.dtype) / state.per;
+  }
+}
+
 ParameterBytes TrainedFormat(const v1::JobSpec& job, const StateChoice& choice) {
   const Parameter matrix = MatrixOf(WithChoice(job, choice));
   ParameterBytes row = {.name = absl::StrCat(ChoiceText(choice), ", gradients ", choice.gradients),
@@ -97,9 +103,7 @@ ParameterBytes TrainedFormat(const v1::JobSpec& job, const StateChoice& choice) 
                         .gradients = Bytes(matrix.gradient),
                         .built = true};
   row.weights += matrix.has_master() ? Bytes(matrix.master) : 0;
-  for (const ParameterState& state : matrix.states) {
-    (state.scales ? row.scales : row.states) += Bytes(state.dtype) / state.per;
-  }
+  AddStates(matrix.states, row);
   return row;
 }
 
@@ -131,15 +135,6 @@ bool IsBuilt(const AskedFormat& asked) {
   });
 }
 
-// The codec of the format for such values; where the engine has none, that of others, which has as
-// many bits.
-StateCodec CodecOf(const StateFormatRow& format, StateKind kind) {
-  if (format.CodecOf(kind) != StateCodec::kNone) {
-    return format.CodecOf(kind);
-  }
-  return format.codecs[0];
-}
-
 ParameterBytes RowOfAsked(const AskedFormat& asked, const Parameter& matrix) {
   ParameterBytes row = {.name = asked.name,
                         .weights = asked.weight_bytes,
@@ -149,18 +144,11 @@ ParameterBytes RowOfAsked(const AskedFormat& asked, const Parameter& matrix) {
   const StateFormatRow* const format = FindStateFormat(asked.state);
   DType plain = DType::kF32;
   ParseDType(asked.state, plain);
-  for (const StateSpec& state : FindOptimizer(asked.optimizer)->states) {
-    if (!state.Has(matrix)) {
-      continue;
-    }
-    const StateCodec codec = format != nullptr ? CodecOf(*format, state.kind) : StateCodec::kNone;
-    if (codec == StateCodec::kNone) {
-      row.states += Bytes(format != nullptr ? format->dtype : plain);
-      continue;
-    }
-    row.states += formats::RowOf(codec).bits / 8.0;
-    row.scales += Bytes(DType::kF32) / formats::RowOf(codec).block;
+  std::vector<ParameterState> states = StatesOf(*FindOptimizer(asked.optimizer), matrix, format);
+  for (ParameterState& state : states) {
+    state.dtype = format == nullptr ? plain : state.dtype;
   }
+  AddStates(states, row);
   return row;
 }
 

@@ -60,6 +60,10 @@ TEST(StateFormatsTest, WhatThisVersionTrains_HasTheBytesOfItsTables) {
       {"muon, state int8, fp32 masters, gradients bf16", 9.015625},
       {"muon, state fp32, no masters, gradients bf16", 8},
       {"muon, state int8, no masters, gradients bf16", 5.015625},
+      // Of the fused matrix of q, k and v, 1152 x 768: for each element half a byte, a 16th, and
+      // in bf16 8 / 768 and 3 * 8 / 1152.
+      {"muon, state int4, fp32 masters, gradients bf16", 8.6250},
+      {"muon, state int4, no masters, gradients bf16", 4.6250},
   };
   for (const auto& row : rows) {
     const ParameterBytes* const found = Find(row.name);
@@ -105,8 +109,10 @@ TEST(StateChoiceTest, WhatTheRulesRefuse_IsRefused) {
   EXPECT_THAT(std::string(CheckChoice(PlannedJob("hearth-112m", "fp32"), choice).message()),
               HasSubstr("optimizer.master"));
   choice = {"muon", "int4", "fp32", ""};
-  EXPECT_THAT(std::string(CheckChoice(job, choice).message()), HasSubstr("optimizer.state"));
-  for (const char* state : {"bf16", "int8"}) {
+  v1::JobSpec away = job;
+  away.mutable_offload()->set_optimizer(true);
+  EXPECT_THAT(std::string(CheckChoice(away, choice).message()), HasSubstr("offload.optimizer"));
+  for (const char* state : {"bf16", "int8", "int4"}) {
     EXPECT_TRUE(CheckChoice(job, {"muon", state, "none", ""}).ok()) << state;
   }
   choice.state = "int2";

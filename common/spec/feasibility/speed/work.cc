@@ -160,7 +160,7 @@ class WorkBuilder {
       int bits = 0;
       for (const ParameterState& state : p.states) {
         bytes += 2 * Bytes(state.dtype) / state.per;
-        if (state.in_blocks() && !state.scales) {
+        if (state.in_blocks() && !state.beside_codes()) {
           ++coded_states;
           bits = std::max(bits, formats::RowOf(state.codec).bits);
         }

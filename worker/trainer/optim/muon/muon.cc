@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/device.h"
 #include "kernels/newton_schulz/newton_schulz.h"
+#include "worker/trainer/optim/muon/leading.h"
 #include "worker/trainer/optim/muon/owners.h"
 #include "worker/trainer/optim/optimizer.h"
 
@@ -67,13 +68,14 @@ class Muon : public Optimizer {
     rest.of = &spec::IsNotHiddenMatrix;
     rest_ = MakeAdamW(rest);
     for (const OffloadWindow& window : momentum_pieces_.windows()) {
-      momenta_.push_back(MomentaOf(context, window));
+      AddMomenta(context, window);
     }
     for (const OffloadWindow& window : master_pieces_.windows()) {
       updates_.push_back(UpdatesOf(context, window));
     }
     BindMatrices(context);
     momentum_.mu = context.spec->momentum();
+    leading_.mu = momentum_.mu;
     update_.round_working = context.numerics.weight;
     // It acts on weights that are their own masters and leaves fp32 masters alone.
     update_.stochastic_rounding = context.parameters->some_weights_are_masters();
@@ -88,12 +90,13 @@ class Muon : public Optimizer {
     HEARTH_RETURN_IF_ERROR(rest_->Step(exec, update));
     momentum_.grad_scale = update.grad_scale;
     momentum_.skip = update.skip;
+    leading_.grad_scale = update.grad_scale;
+    leading_.skip = update.skip;
     // On the pieces, before the gather: momentum works element by element, and each rank keeps it
-    // for its pieces alone.
-    HEARTH_RETURN_IF_ERROR(momentum_pieces_.Run(exec, [&](size_t window) {
-      momentum_.tensors = momenta_[window];
-      return kernels::MuonMomentum(exec, momentum_);
-    }));
+    // for its pieces alone. One with leading directions apart is of whole matrices, which then no
+    // rank divides.
+    HEARTH_RETURN_IF_ERROR(
+        momentum_pieces_.Run(exec, [&](size_t window) { return AdvanceMomenta(exec, window); }));
     for (const Group& group : groups_) {
       HEARTH_RETURN_IF_ERROR(Orthogonalise(exec, group, update.whole));
     }
@@ -108,6 +111,9 @@ class Muon : public Optimizer {
 
   size_t WorkspaceBytes() const override {
     size_t bytes = rest_->WorkspaceBytes();
+    for (const std::vector<kernels::MuonLeadingMatrix>& window : leading_momenta_) {
+      bytes = std::max(bytes, kernels::MuonLeadingWorkspaceBytes(device_, window));
+    }
     for (const Group& group : groups_) {
       for (const Shape& shape : group.shapes) {
         const TensorView& first = shape.matrices.front();
@@ -142,6 +148,13 @@ class Muon : public Optimizer {
     std::vector<TensorView> others;  // matrices of other ranks
   };
 
+  absl::Status AdvanceMomenta(const kernels::Exec& exec, size_t window) {
+    momentum_.tensors = momenta_[window];
+    leading_.matrices = leading_momenta_[window];
+    HEARTH_RETURN_IF_ERROR(kernels::MuonMomentum(exec, momentum_));
+    return kernels::MuonLeading(exec, leading_);
+  }
+
   absl::Status Orthogonalise(const kernels::Exec& exec,
                              const Group& group,
                              WholeGradients* whole) const {
@@ -164,14 +177,20 @@ class Muon : public Optimizer {
   using Momenta = std::vector<kernels::MuonMomentumTensor>;
   using Updates = std::vector<kernels::MuonUpdateTensor>;
 
-  static Momenta MomentaOf(const OptimizerContext& context, const OffloadWindow& window) {
-    Momenta momenta;
+  void AddMomenta(const OptimizerContext& context, const OffloadWindow& window) {
+    Momenta& momenta = momenta_.emplace_back();
+    std::vector<kernels::MuonLeadingMatrix>& leading = leading_momenta_.emplace_back();
+    const std::vector<spec::Parameter>& table = context.parameters->table();
     for (const StorePiece& piece : window.pieces) {
-      const spec::Parameter& parameter =
-          context.parameters->table()[static_cast<size_t>(piece.place.parameter)];
-      momenta.push_back({piece.states[0], piece.gradient, BlocksOf(parameter, piece)});
+      const spec::Parameter& parameter = table[static_cast<size_t>(piece.place.parameter)];
+      if (!parameter.states[0].needs_whole()) {
+        momenta.push_back({piece.states[0], piece.gradient, BlocksOf(parameter, piece)});
+        continue;
+      }
+      for (const kernels::MuonLeadingMatrix& matrix : LeadingMatrices(table, piece)) {
+        leading.push_back(matrix);
+      }
     }
-    return momenta;
   }
 
   // What this rank updates. A piece may lie in several matrices, each with its own rate.
@@ -261,9 +280,12 @@ class Muon : public Optimizer {
   const BlockRounding rounding_;
   const kernels::NewtonSchulzRow* row_;
   std::unique_ptr<Optimizer> rest_;
-  std::vector<Momenta> momenta_;  // by window of momentum_pieces_
+  // By window of momentum_pieces_.
+  std::vector<Momenta> momenta_;
+  std::vector<std::vector<kernels::MuonLeadingMatrix>> leading_momenta_;
   std::vector<Updates> updates_;  // by window of master_pieces_
   kernels::MuonMomentumArgs momentum_;
+  kernels::MuonLeadingArgs leading_;
   kernels::MuonUpdateArgs update_;
   std::vector<Group> groups_;
 };
