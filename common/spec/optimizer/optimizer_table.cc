@@ -62,6 +62,12 @@ constexpr std::string_view kBlockRule =
     "matrices of the layers of at least 4096 elements; embedding, output projection, norms, biases "
     "and smaller matrices stay in fp32";
 
+constexpr std::string_view kLeadingRule =
+    "matrices of the layers of at least 4096 elements, and with muon of sides of at least 16 and "
+    "rows "
+    "of whole blocks of 16; embedding, output projection, norms, biases and other matrices stay in "
+    "fp32";
+
 constexpr StateFormatRow kStateFormats[] = {
     {"fp32", "four bytes a value", DType::kF32, {}, nullptr, "all parameters"},
     {"bf16", "two bytes a value", DType::kBF16, {}, nullptr, "all parameters"},
@@ -77,7 +83,7 @@ constexpr StateFormatRow kStateFormats[] = {
      DType::kF32,
      {StateCodec::kDynamicSigned4, StateCodec::kLinearUnsigned4, StateCodec::kLeadingSigned4},
      &IsLargeMatrix,
-     kBlockRule},
+     kLeadingRule},
 };
 
 }  // namespace

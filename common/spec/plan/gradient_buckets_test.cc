@@ -3,9 +3,12 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "common/spec/model/model_shape.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/parameter_table.h"
 #include "gtest/gtest.h"
 #include "hearth/v1/job.pb.h"
@@ -338,6 +341,53 @@ TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
       end = states[1].offsets[i] + pieces[i].elements;
     }
     EXPECT_LE(end, states[1].elements);
+  }
+}
+
+// Tensors of whole parameters have the elements that their matrices need, and places of their own,
+// whatever number of the parameter's elements has one of theirs.
+TEST(GradientBucketsTest, PlaceStates_OfWholeMatrices_HaveRoomAndDoNotOverlap) {
+  constexpr int kRank = formats::RowOf(StateCodec::kLeadingSigned4).rank;
+  for (const char* const preset : {"hearth-112m", "hearth-tiny", "qwen2.5-0.5b"}) {
+    v1::ModelSpec model;
+    model.set_preset(preset);
+    const std::vector<Parameter> table = BuildParameterTable(
+        *ResolveModelShape(model, 16), {}, FindOptimizer("muon"), FindStateFormat("int4"));
+    const std::vector<int64_t> offsets = TensorOffsets(table);
+    const std::vector<ShardPiece> pieces =
+        ShardPieces(table, offsets,
+                    GradientBuckets(table, offsets, StepTimeline{table.back().block + 1}, 0), 0, 1);
+    std::set<std::string> parts;
+    for (const StateBuffer& buffer : PlaceStates(table, pieces, offsets.back())) {
+      int64_t end = 0;
+      for (size_t i = 0; buffer.state.needs_whole() && i < pieces.size(); ++i) {
+        if (buffer.offsets[i] < 0) {
+          continue;
+        }
+        const Parameter& parameter = table[i];
+        SCOPED_TRACE(parameter.name + " " + buffer.state.TensorName());
+        EXPECT_GE(buffer.offsets[i], end);
+        EXPECT_EQ(buffer.offsets[i] % kTensorAlignElements, 0);
+        const int64_t count = buffer.state.Count(parameter.elements());
+        end = buffer.offsets[i] + count;
+        int64_t cols = 0;
+        for (const LogicalMatrix& matrix : parameter.matrices) {
+          cols += matrix.cols;
+        }
+        const auto matrices = static_cast<int64_t>(parameter.matrices.size());
+        const std::map<std::string_view, int64_t> needed = {{"", parameter.elements() / 2},
+                                                            {"scale", parameter.elements() / 16},
+                                                            {"left", parameter.shape[0] * kRank},
+                                                            {"right", cols * kRank},
+                                                            {"unit", matrices}};
+        const int64_t least = needed.at(buffer.state.part);
+        EXPECT_GE(count, least);
+        EXPECT_LE(count, least + least / 8 + 1);
+        parts.insert(std::string(buffer.state.part));
+      }
+      EXPECT_LE(end, buffer.elements);
+    }
+    EXPECT_EQ(parts.size(), 5U) << preset;
   }
 }
 

@@ -36,6 +36,9 @@ constexpr double kBucketLaunches = 4;
 constexpr double kCodeLaunches = 2;
 // E4M3 and its part of a scale.
 constexpr double kCodedGradientBytes = 1 + 1.0 / formats::kReduceBlock;
+// Of an update through a state of whole matrices, which it computes in fp32 in scratch memory: made,
+// read for R, read and written for the rest, read for the codes (kernels/muon_leading).
+constexpr double kWholeStatePasses = 5;
 
 double Bytes(DType dtype) {
   return DTypeBits(dtype) / 8.0;
@@ -161,6 +164,7 @@ class WorkBuilder {
       for (const ParameterState& state : p.states) {
         bytes += 2 * Bytes(state.dtype) / state.per;
         if (state.in_blocks() && !state.beside_codes()) {
+          bytes += state.needs_whole() ? kWholeStatePasses * Bytes(DType::kF32) : 0;
           ++coded_states;
           bits = std::max(bits, formats::RowOf(state.codec).bits);
         }

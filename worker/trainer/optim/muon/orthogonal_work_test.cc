@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/muon_leading/muon_leading.h"
 #include "kernels/newton_schulz/newton_schulz.h"
 
 namespace hearth::trainer {
@@ -29,6 +30,23 @@ TEST(OrthogonalWorkTest, ScratchOfAPlan_IsTheKernels) {
               kernels::NewtonSchulzWorkspaceBytes(Device::kCuda, DType::kBF16, row.rows, row.cols,
                                                   row.count))
         << row.rows << " x " << row.cols << ", " << row.count;
+  }
+}
+
+// A momentum with its leading directions apart is computed before the iteration, in the scratch that
+// this needs: so plans do not count its own.
+TEST(OrthogonalWorkTest, ScratchOfLeadingDirections_IsNoMoreThanTheIterations) {
+  for (const Matrices& row : kMatrices) {
+    std::vector<kernels::MuonLeadingMatrix> matrices(static_cast<size_t>(row.count));
+    for (kernels::MuonLeadingMatrix& matrix : matrices) {
+      matrix.grad =
+          kernels::TensorView(static_cast<void*>(nullptr), DType::kBF16, {row.rows, row.cols});
+    }
+    const auto [m, n] = std::minmax(row.rows, row.cols);
+    const size_t bytes = kernels::MuonLeadingWorkspaceBytes(Device::kCuda, matrices);
+    EXPECT_LE(bytes, static_cast<size_t>(spec::OrthogonalScratchBytes(m, n, row.count)))
+        << row.rows << " x " << row.cols << ", " << row.count;
+    EXPECT_GE(bytes, static_cast<size_t>(4 * m * n));
   }
 }
 
