@@ -19,6 +19,7 @@ ROWS = {
     "adamw, no masters": {"optimizer": {"master": "none"}},
     "muon": {"optimizer": {"name": "muon"}},
     "muon, int8 state, no masters": {"optimizer": {"name": "muon", "state": "int8", "master": "none"}},
+    "muon, int4 state": {"optimizer": {"name": "muon", "state": "int4"}},
     "weights int8": {"weights": {"store": "int8"}},
     "weights q4_0": {"weights": {"store": "q4_0"}},
     "weights nvfp4": {"weights": {"store": "nvfp4"}},

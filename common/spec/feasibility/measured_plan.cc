@@ -50,9 +50,9 @@ absl::Status Fill(const v1::JobSpec& job_spec,
   plan.spec = plans.spec();
   plan.spec.mutable_batch()->set_micro_batch_size(run.micro_batch_size());
   plan.spec.mutable_batch()->set_global_batch_tokens(run.global_batch_tokens());
-  HEARTH_ASSIGN_OR_RETURN(
-      plan.job, MakePlanInputs(plan.spec, run.micro_batch_size(), /*threads=*/1,
-                               /*training=*/true, out.gpus(), plans.ShardLevels().front()));
+  HEARTH_ASSIGN_OR_RETURN(plan.job,
+                          MakePlanInputs(plan.spec, run.micro_batch_size(), /*threads=*/1,
+                                         /*training=*/true, out.gpus(), plans.AsIs().shard));
   out.set_parameters(CountParameters(plan.job->options.shape));
   const StepTime time = TimeOfPlan(plan, out.gpus(), *gpu, calibration);
   *out.mutable_step() = StepPlanOf(time);

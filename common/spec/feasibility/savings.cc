@@ -106,7 +106,7 @@ class Chooser {
 
   // Whether the job fits with its own settings, except for what it leaves open.
   absl::StatusOr<bool> FitsSomehow(Variation base) {
-    for (const ShardLevel shard : plans_.ShardLevels()) {
+    for (const ShardLevel shard : plans_.ShardLevels(base.kept)) {
       base.shard = shard;
       int64_t batch = base.micro_batch;
       if (open_) {
@@ -166,6 +166,9 @@ class Chooser {
     }
     std::vector<HostClasses> sets = {base.offload};
     for (const OffloadRow& row : OffloadRows()) {
+      if (!MayBeAway(plans_.spec(), row)) {
+        continue;
+      }
       HEARTH_ASSIGN_OR_RETURN(const bool moves, MovesMore(base, row.away));
       for (size_t i = 0, before = sets.size(); moves && i < before; ++i) {
         sets.push_back(sets[i]);
@@ -192,7 +195,7 @@ class Chooser {
   // far; where times are not known, the first level.
   absl::Status Search(Variation base) {
     for (const std::string& level : LevelsFrom(choice_.as_is.recompute)) {
-      for (const ShardLevel shard : plans_.ShardLevels()) {
+      for (const ShardLevel shard : plans_.ShardLevels(base.kept)) {
         base.recompute = level;
         base.shard = shard;
         HEARTH_ASSIGN_OR_RETURN(const int64_t batch, plans_.LargestCandidate(base, room_));

@@ -170,6 +170,19 @@ std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
   return states;
 }
 
+const StateSpec* FindWholeState(const v1::OptimizerSpec& optimizer) {
+  const OptimizerRow* const row = FindOptimizer(optimizer.name());
+  const StateFormatRow* const format = FindStateFormat(optimizer.state());
+  if (row == nullptr || format == nullptr) {
+    return nullptr;
+  }
+  const auto whole =
+      std::find_if(row->states.begin(), row->states.end(), [format](const StateSpec& state) {
+        return state.narrow && formats::RowOf(format->CodecOf(state.kind)).needs_whole();
+      });
+  return whole == row->states.end() ? nullptr : &*whole;
+}
+
 bool HasStatesOf(const OptimizerRow& optimizer, const Parameter& parameter) {
   const std::vector<ParameterState> states = OptimizerStates(parameter);
   size_t at = 0;

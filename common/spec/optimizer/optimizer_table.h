@@ -109,6 +109,8 @@ std::vector<std::string_view> StateFormatNames();
 std::vector<ParameterState> StatesOf(const OptimizerRow& optimizer,
                                      const Parameter& parameter,
                                      const StateFormatRow* format = nullptr);
+// The first state that the job's format keeps of whole matrices; null: none.
+const StateSpec* FindWholeState(const v1::OptimizerSpec& optimizer);
 // Whether the parameter's states are those of the optimizer in some format.
 bool HasStatesOf(const OptimizerRow& optimizer, const Parameter& parameter);
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/spec/optimizer/optimizer_table.h"
 
 namespace hearth::spec {
 namespace {
@@ -35,6 +36,10 @@ constexpr int64_t kSlotUnit = 4096;
 
 absl::Span<const OffloadRow> OffloadRows() {
   return kRows;
+}
+
+bool MayBeAway(const v1::JobSpec& job, const OffloadRow& row) {
+  return row.away != BufferClass::kOptimizer || FindWholeState(job.optimizer()) == nullptr;
 }
 
 HostClasses HostClassesOf(const v1::OffloadSpec& offload) {

@@ -26,6 +26,10 @@ struct OffloadRow {
 // Rows live for ever.
 absl::Span<const OffloadRow> OffloadRows();
 
+// False of the optimizer's state where the job keeps it for whole matrices (FindWholeState), which
+// do not pass in pieces.
+bool MayBeAway(const v1::JobSpec& job, const OffloadRow& row);
+
 HostClasses HostClassesOf(const v1::OffloadSpec& offload);
 // The other way round; clears `offload` where nothing is away.
 void SetOffload(HostClasses away, v1::JobSpec& job);

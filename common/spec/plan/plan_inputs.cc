@@ -192,7 +192,7 @@ absl::StatusOr<ShardLevel> ResolveShardLevel(const v1::JobSpec& job_spec,
                                              int threads,
                                              int64_t memory_bytes,
                                              int64_t micro_batch) {
-  const std::vector<ShardLevel> allowed = AllowedShardLevels(job_spec.parallel(), world_size);
+  const std::vector<ShardLevel> allowed = AllowedShardLevels(job_spec, world_size);
   if (allowed.size() == 1) {
     return allowed.front();
   }

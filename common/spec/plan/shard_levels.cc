@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "common/spec/fields/rows.h"
+#include "common/spec/optimizer/optimizer_table.h"
 
 namespace hearth::spec {
 namespace {
@@ -48,15 +49,15 @@ std::vector<std::string_view> ShardChoices() {
   return names;
 }
 
-std::vector<ShardLevel> AllowedShardLevels(const v1::ParallelSpec& parallel, int world_size) {
-  if (world_size <= 1) {
+std::vector<ShardLevel> AllowedShardLevels(const v1::JobSpec& job, int world_size) {
+  if (world_size <= 1 || FindWholeState(job.optimizer()) != nullptr) {
     return {ShardLevel::kOff};
   }
   // Jobs of older versions may be stored with a name that the level had then.
   const std::string_view name = ModernValue(
       RowOf(
           *v1::ParallelSpec::descriptor()->FindFieldByNumber(v1::ParallelSpec::kShardFieldNumber)),
-      parallel.shard());
+      job.parallel().shard());
   std::vector<ShardLevel> all;
   for (const ShardRow& row : kRows) {
     if (row.name == name) {

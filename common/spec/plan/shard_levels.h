@@ -43,7 +43,7 @@ int ShardsOf(ShardLevel level, int world_size);
 std::vector<std::string_view> ShardChoices();
 
 // The levels that a job on so many ranks may run at, the preferred first: one that it names, or
-// all. One rank divides nothing.
-std::vector<ShardLevel> AllowedShardLevels(const v1::ParallelSpec& parallel, int world_size);
+// all. One rank divides nothing, and nobody a state of whole matrices (FindWholeState).
+std::vector<ShardLevel> AllowedShardLevels(const v1::JobSpec& job, int world_size);
 
 }  // namespace hearth::spec

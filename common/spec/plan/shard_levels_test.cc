@@ -10,9 +10,9 @@ namespace {
 using ::testing::ElementsAre;
 
 std::vector<ShardLevel> Allowed(const char* shard, int world_size) {
-  v1::ParallelSpec parallel;
-  parallel.set_shard(shard);
-  return AllowedShardLevels(parallel, world_size);
+  v1::JobSpec job;
+  job.mutable_parallel()->set_shard(shard);
+  return AllowedShardLevels(job, world_size);
 }
 
 TEST(ShardLevels, EachRow_IsThatOfItsLevel_AndDividesWhatTheOneBeforeDoes) {
@@ -36,21 +36,29 @@ TEST(ShardLevels, Allowed_AreTheOneThatTheJobNames_OrAll_PlainestFirst) {
   }
   EXPECT_THAT(Allowed("auto", 2), ElementsAre(ShardLevel::kOff, ShardLevel::kOptimizer,
                                               ShardLevel::kGradients, ShardLevel::kWeights));
-  EXPECT_EQ(AllowedShardLevels(v1::ParallelSpec(), 2), Allowed("auto", 2));
+  EXPECT_EQ(AllowedShardLevels(v1::JobSpec(), 2), Allowed("auto", 2));
+}
+
+TEST(ShardLevels, StatesOfWholeMatrices_AreDividedByNoLevel) {
+  v1::JobSpec job;
+  job.mutable_parallel()->set_shard("auto");
+  job.mutable_optimizer()->set_name("muon");
+  job.mutable_optimizer()->set_state("int4");
+  EXPECT_THAT(AllowedShardLevels(job, 2), ElementsAre(ShardLevel::kOff));
+  job.mutable_optimizer()->set_state("int8");
+  EXPECT_EQ(AllowedShardLevels(job, 2), Allowed("auto", 2));
 }
 
 TEST(ShardLevels, StoredJobsOfOlderVersions_KeepTheirLevel) {
   EXPECT_THAT(Allowed("on", 2), ElementsAre(ShardLevel::kOptimizer));
   // The field had number 1 and these values when it was called shard_optimizer.
-  v1::ParallelSpec stored;
-  ASSERT_TRUE(stored.ParseFromString("\x0a\x02on"));
-  EXPECT_THAT(AllowedShardLevels(stored, 3), ElementsAre(ShardLevel::kOptimizer));
   v1::JobSpec job;
-  *job.mutable_parallel() = stored;
+  ASSERT_TRUE(job.mutable_parallel()->ParseFromString("\x0a\x02on"));
+  EXPECT_THAT(AllowedShardLevels(job, 3), ElementsAre(ShardLevel::kOptimizer));
   ModerniseValues(job);
   EXPECT_EQ(job.parallel().shard(), "optimizer");
-  ASSERT_TRUE(stored.ParseFromString("\x0a\x03off"));
-  EXPECT_THAT(AllowedShardLevels(stored, 3), ElementsAre(ShardLevel::kOff));
+  ASSERT_TRUE(job.mutable_parallel()->ParseFromString("\x0a\x03off"));
+  EXPECT_THAT(AllowedShardLevels(job, 3), ElementsAre(ShardLevel::kOff));
 }
 
 }  // namespace

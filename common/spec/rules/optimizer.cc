@@ -8,6 +8,7 @@
 #include "common/spec/model/dtype_alias.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/batch.h"
+#include "common/spec/plan/offload.h"
 #include "common/spec/plan/shard_levels.h"
 #include "common/spec/recipe/recipe.h"
 #include "common/spec/rules/rules.h"
@@ -78,14 +79,24 @@ void CheckStore(const v1::JobSpec& job, Checker& check) {
   CheckOneMicroBatch(job, "gradients.store", "fp8 is too coarse to add up gradients in", check);
 }
 
-// Refuses what cuts a state of whole matrices into parts. `kept`: "muon keeps its momentum in int4".
-void CheckWholeStates(const v1::JobSpec& job, const std::string& kept, Checker& check) {
-  const std::string whole = Text(kept, " matrix by matrix, ");
-  if (job.resources().workers() > 1 && job.parallel().shard() != RowOf(ShardLevel::kOff).name) {
-    check.Add("parallel.shard", Text(whole, "so workers cannot divide it: set this to off"));
+// Refuses what cuts a state of whole matrices into parts.
+void CheckWholeStates(const v1::JobSpec& job, Checker& check) {
+  const StateSpec* const state = FindWholeState(job.optimizer());
+  if (state == nullptr) {
+    return;
   }
-  if (job.offload().optimizer()) {
-    check.Add("offload.optimizer", Text(whole, "so it cannot pass through a GPU in parts"));
+  const std::string whole = Text(job.optimizer().name(), " keeps its ", state->name, " in ",
+                                 job.optimizer().state(), " matrix by matrix, ");
+  for (const ShardRow& row : ShardRows()) {
+    if (row.optimizer && job.parallel().shard() == row.name) {
+      check.Add("parallel.shard", Text(whole, "so workers cannot divide it; must be off or auto"));
+    }
+  }
+  for (const OffloadRow& row : OffloadRows()) {
+    if ((job.offload().*row.get)() && !MayBeAway(job, row)) {
+      check.Add(Text("offload.", row.name),
+                Text(whole, "so it cannot pass through a GPU in parts"));
+    }
   }
 }
 
@@ -97,7 +108,6 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
   if (row == nullptr) {
     return;
   }
-  const StateFormatRow* const format = FindStateFormat(optimizer.state());
   for (const StateSpec& state : row->states) {
     if (!state.narrow && optimizer.state() != StateFormatRows()[0].name) {
       check.Add("optimizer.state",
@@ -105,14 +115,11 @@ void CheckOptimizer(const v1::JobSpec& job, Checker& check) {
                      " only, not in ", optimizer.state()));
       break;
     }
-    if (format != nullptr && formats::RowOf(format->CodecOf(state.kind)).needs_whole()) {
-      CheckWholeStates(job, Text(row->name, " keeps its ", state.name, " in ", format->name),
-                       check);
-    }
   }
   if (row->needs_master() && KeepsNoMasters(job)) {
     check.Add("optimizer.master", Text(row->name, " needs fp32 masters"));
   }
+  CheckWholeStates(job, check);
   CheckFused(job, check);
   CheckStore(job, check);
 }

@@ -7,10 +7,27 @@
 #include "common/base/status_macros.h"
 #include "common/spec/fields/conditions.h"
 #include "common/spec/fields/rows.h"
+#include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/offload.h"
 #include "common/spec/recipe/recipe.h"
 
 namespace hearth::spec {
+namespace {
+
+// kInvalidArgument: a state of whole matrices would be cut.
+absl::Status CheckWhole(const v1::JobSpec& spec, ShardLevel shard) {
+  if (FindWholeState(spec.optimizer()) == nullptr) {
+    return absl::OkStatus();
+  }
+  bool cut = RowOf(shard).optimizer;
+  for (const OffloadRow& row : OffloadRows()) {
+    cut = cut || ((spec.offload().*row.get)() && !MayBeAway(spec, row));
+  }
+  return cut ? absl::InvalidArgumentError("optimizer.state: of whole matrices, which nothing cuts")
+             : absl::OkStatus();
+}
+
+}  // namespace
 
 VariedPlans::VariedPlans(v1::JobSpec job_spec, int gpus) : spec_(std::move(job_spec)), gpus_(gpus) {
   spec_.mutable_resources()->set_device("cuda");
@@ -43,18 +60,18 @@ Variation VariedPlans::AsIs() const {
           .recompute = spec_.recompute(),
           .kept = ChoiceOf(spec_),
           .micro_batch = spec_.batch().micro_batch_size(),
-          .shard = ShardLevels().front(),
+          .shard = ShardLevels(ChoiceOf(spec_)).front(),
           .offload = HostClassesOf(spec_.offload())};
 }
 
-std::vector<ShardLevel> VariedPlans::ShardLevels() const {
-  return AllowedShardLevels(spec_.parallel(), gpus_);
+std::vector<ShardLevel> VariedPlans::ShardLevels(const StateChoice& kept) const {
+  return AllowedShardLevels(WithChoice(spec_, kept), gpus_);
 }
 
 absl::StatusOr<ShardLevel> VariedPlans::SmallestLevel(Variation variation) {
   ShardLevel smallest = ShardLevel::kOff;
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const ShardLevel level : ShardLevels()) {
+  for (const ShardLevel level : ShardLevels(variation.kept)) {
     variation.shard = level;
     HEARTH_ASSIGN_OR_RETURN(const VariedPlan* const plan, Get(variation));
     if (plan->plan.arena_bytes() < least) {
@@ -76,6 +93,7 @@ absl::StatusOr<const VariedPlan*> VariedPlans::Get(const Variation& variation) {
   made.spec.mutable_precision()->set_recipe(variation.recipe);
   made.spec.set_recompute(variation.recompute);
   SetOffload(variation.offload, made.spec);
+  HEARTH_RETURN_IF_ERROR(CheckWhole(made.spec, variation.shard));
   HEARTH_ASSIGN_OR_RETURN(made.job, MakePlanInputs(made.spec, variation.micro_batch, /*threads=*/1,
                                                    /*training=*/true, gpus_, variation.shard));
   HEARTH_ASSIGN_OR_RETURN(made.plan, PlanTraining(made.job->options));

@@ -72,8 +72,8 @@ class VariedPlans {
   absl::StatusOr<int64_t> LargestCandidate(Variation variation, const Room& room);
   // The largest of any size that takes at most `bytes` of arena. The same.
   absl::StatusOr<int64_t> Largest(const Variation& variation, int64_t bytes);
-  // The levels of parallel.shard that the job allows, the preferred first.
-  std::vector<ShardLevel> ShardLevels() const;
+  // The levels of parallel.shard that the job allows with a choice, the preferred first.
+  std::vector<ShardLevel> ShardLevels(const StateChoice& kept) const;
   // The one of them with which the variation takes the least: to bring a large embedding together
   // may take more than to keep the weights of few layers whole. Errors of Get.
   absl::StatusOr<ShardLevel> SmallestLevel(Variation variation);
