@@ -15,11 +15,11 @@ size_t Aligned(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-absl::Status RequireAligned(const TensorView& view, const char* name) {
-  if (reinterpret_cast<uintptr_t>(view.data) % 16 == 0) {
+absl::Status RequireAligned(const TensorView& view, size_t bytes, const char* name) {
+  if (reinterpret_cast<uintptr_t>(view.data) % bytes == 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(kOp, ": ", name, " is not at 16 bytes"));
+  return absl::InvalidArgumentError(absl::StrCat(kOp, ": ", name, " is not at ", bytes, " bytes"));
 }
 
 absl::Status Check(const MuonLeadingMatrix& matrix) {
@@ -35,17 +35,19 @@ absl::Status Check(const MuonLeadingMatrix& matrix) {
     const TensorView& view;
     DType dtype;
     int64_t count;
+    size_t alignment;
     const char* name;
-  } parts[] = {{matrix.codes, DType::kU8, rows * cols / 2, "codes"},
-               {matrix.scales, DType::kU8, rows * cols / formats::kLeadingBlock, "scales"},
-               {matrix.left, DType::kBF16, rows * formats::kLeadingRank, "left"},
-               {matrix.right, DType::kBF16, cols * formats::kLeadingRank, "right"}};
+  } parts[] = {{matrix.codes, DType::kU8, rows * cols / 2, 8, "codes"},
+               {matrix.scales, DType::kU8, rows * cols / formats::kLeadingBlock, 1, "scales"},
+               {matrix.left, DType::kBF16, rows * formats::kLeadingRank, 16, "left"},
+               {matrix.right, DType::kBF16, cols * formats::kLeadingRank, 16, "right"},
+               {matrix.unit, DType::kF32, 1, sizeof(float), "unit"},
+               {matrix.grad, matrix.grad.dtype, rows * cols, 16, "grad"}};
   for (const auto& part : parts) {
     HEARTH_RETURN_IF_ERROR(RequireCount(part.view, part.dtype, part.count, kOp, part.name));
-    HEARTH_RETURN_IF_ERROR(RequireAligned(part.view, part.name));
+    HEARTH_RETURN_IF_ERROR(RequireAligned(part.view, part.alignment, part.name));
   }
-  HEARTH_RETURN_IF_ERROR(RequireAligned(matrix.grad, "grad"));
-  return RequireCount(matrix.unit, DType::kF32, 1, kOp, "unit");
+  return absl::OkStatus();
 }
 
 // Bytes of T.

@@ -23,22 +23,23 @@ float RandomAt(uint32_t stream, int64_t element) {
   return static_cast<float>(RngWord(key, static_cast<uint64_t>(element))) * 0x1p-31F - 1.0F;
 }
 
-// A momentum's state, zeros at first.
+// A momentum's state, zeros at first; codes and scales begin where those of a matrix in a fused
+// tensor may.
 template <typename T>
 struct State {
   State(int64_t m, int64_t n)
       : rows(m),
         cols(n),
-        codes(static_cast<size_t>(m * n / 2)),
-        scales(static_cast<size_t>(m * n / 16)),
+        codes(static_cast<size_t>(m * n / 2 + 8)),
+        scales(static_cast<size_t>(m * n / 16 + 3)),
         left(static_cast<size_t>(m * kRank)),
         right(static_cast<size_t>(n * kRank)),
         workspace(MuonLeadingMatrixBytes(sizeof(T), m, n) + 64) {}
 
   MuonLeadingMatrix Views(std::vector<T>& grad) {
     MuonLeadingMatrix matrix;
-    matrix.codes = View(codes.data(), {rows * cols / 2});
-    matrix.scales = View(scales.data(), {rows * cols / 16});
+    matrix.codes = View(codes.data() + 8, {rows * cols / 2});
+    matrix.scales = View(scales.data() + 3, {rows * cols / 16});
     matrix.left = TensorView(left.data(), DType::kBF16, {rows * kRank});
     matrix.right = TensorView(right.data(), DType::kBF16, {cols * kRank});
     matrix.unit = View(&unit, {1});

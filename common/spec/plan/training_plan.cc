@@ -47,11 +47,17 @@ int64_t SamplesWithSource(const TrainingPlanOptions& o) {
   return o.training && o.sources > 0 ? o.micro_batch : 0;
 }
 
-// Names of buffers of one purpose in several formats: the first bears the plain name.
+// Names of buffers of one purpose in several formats: the first bears the plain name. In one format
+// there may be several, too: of parameters with different shares of a state of whole matrices.
 class FormatNames {
  public:
   std::string Of(const std::string& name, DType format) {
-    return used_.insert(name).second ? name : Text(name, '.', DTypeName(format));
+    std::string free = name;
+    const std::string formatted = Text(name, '.', DTypeName(format));
+    for (int n = 1; !used_.insert(free).second; ++n) {
+      free = n == 1 ? formatted : Text(formatted, '.', n);
+    }
+    return free;
   }
 
  private:

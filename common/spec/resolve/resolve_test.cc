@@ -180,12 +180,21 @@ TEST(ResolveTest, Names_OutsideTheirTables_SuggestTheNearest) {
     job.mutable_optimizer()->set_name("muon");
     job.mutable_optimizer()->set_newton_schulz("quintic");
   });
+  ExpectOnly("parallel.shard",
+             "muon keeps its momentum in int4 matrix by matrix, so workers cannot divide it; must be "
+             "off or auto",
+             [](v1::JobSpec& job) {
+               job.mutable_optimizer()->set_name("muon");
+               job.mutable_optimizer()->set_state("int4");
+               job.mutable_parallel()->set_shard("optimizer");
+             });
   ExpectOnly("offload.optimizer",
              "muon keeps its momentum in int4 matrix by matrix, so it cannot pass through a GPU in "
              "parts",
              [](v1::JobSpec& job) {
                job.mutable_optimizer()->set_name("muon");
                job.mutable_optimizer()->set_state("int4");
+               job.mutable_resources()->set_device("cuda");
                job.mutable_offload()->set_optimizer(true);
              });
   ExpectOnly("gradients.dtype", "did you mean gradients.reduce_dtype: fp8? (one of fp32, bf16)",

@@ -217,7 +217,7 @@ inline std::unique_ptr<TestRank> MakeRank(const v1::JobSpec& spec,
   options.threads = threads;
   options.world_size = comm.world_size();
   options.rank = comm.rank();
-  options.shard = spec::AllowedShardLevels(spec.parallel(), comm.world_size()).front();
+  options.shard = spec::AllowedShardLevels(spec, comm.world_size()).front();
   auto engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   rank->engine = *std::move(engine);

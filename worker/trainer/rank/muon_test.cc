@@ -122,6 +122,8 @@ class MuonTest : public testing::Test {
     const std::vector<std::vector<float>> before = MastersBeforeSteps(*engine);
     const bool no_masters = spec.optimizer().master() == "none";
     const bool plain = format.name == spec::StateFormatRows()[0].name;
+    const formats::StateCodecRow& codec =
+        formats::RowOf(format.CodecOf(spec::StateKind::kMomentum));
     for (const StorePiece& piece : p.pieces()) {
       const int i = piece.place.parameter;
       const spec::Parameter& parameter = p.table()[static_cast<size_t>(i)];
@@ -145,7 +147,9 @@ class MuonTest : public testing::Test {
         }
         // A momentum in int8 is off by 1 / 440 of the largest value of its block at most (in the
         // mean square), in BF16 by 2^-9 of its own; the orthogonal step lifts that tenfold at most.
-        const double bound = !plain ? 0.03 : (no_masters ? 1e-3 : 1e-4);
+        // In 4 bits the rest of a matrix of noise, which is most of it, is off by 0.07 of itself.
+        const double rounded = codec.bits == 4 ? 0.06 : 0.03;
+        const double bound = !plain ? rounded : (no_masters ? 1e-3 : 1e-4);
         EXPECT_LT(std::sqrt(error / moved), bound) << parameter.name << part.name;
         EXPECT_GT(moved, 0);
       }

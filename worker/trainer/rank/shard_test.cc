@@ -609,7 +609,7 @@ TEST_F(ShardedRunTest, MoreRanks_ThanTheMicroBatchesOfBefore_ChooseASmallerOne) 
 // What a rank's plan asks for, with the optimizer divided among all ranks.
 int64_t PlannedBytes(const v1::JobSpec& spec, int64_t micro_batch, int ranks) {
   const auto inputs = spec::MakePlanInputs(
-      spec, micro_batch, 1, true, ranks, spec::AllowedShardLevels(spec.parallel(), ranks).front());
+      spec, micro_batch, 1, true, ranks, spec::AllowedShardLevels(spec, ranks).front());
   EXPECT_TRUE(inputs.ok()) << inputs.status();
   return PlanTraining((*inputs)->options)->arena_bytes();
 }
