@@ -4,8 +4,8 @@
 //
 //   value = code * scale * unit / 8,  code in [-8, 7], scale in e4m3, unit one fp32 of the matrix
 //
-// Of the four scales that kLeadingShares gives the block takes that with the least square error.
-// The first has the element of the largest magnitude at code -8, so scales have a sign.
+// A block takes the scale with the least square error of the four that kLeadingShares gives. The
+// first has the element of the largest magnitude at code -8, so scales have a sign.
 // Encoding gives the same bits on every device; a NaN makes the whole matrix NaN. Memory of zero
 // bytes decodes to zeros, and zeros become zero bytes. C++17.
 // Codes are two's complement, two a byte, the even element in the low half.

@@ -1,5 +1,6 @@
 // What host and device share of the power iteration: an orthonormal basis of a few columns by the
-// Cholesky factor L of their Gram matrix, P L^T = Y, and where the iteration starts. In double, because it squares what separates the columns. C++17.
+// Cholesky factor L of their Gram matrix, P L^T = Y, in double because that squares what separates
+// the columns; and where the iteration starts. C++17.
 #pragma once
 
 #include <cmath>
@@ -18,10 +19,10 @@ struct LeadingBasis {
   uint32_t dropped;  // bit k: column k depends on those before it
 };
 
-// Of the Gram matrix of the columns. A NaN drops its column.
+// L of the Gram matrix of the columns. A NaN drops its column.
 HEARTH_HD inline void FactorGram(const double (&gram)[formats::kLeadingRank][formats::kLeadingRank],
                                  LeadingBasis& basis) {
-  // Of a column's square. Its elements are fp32 sums, so less of it than this is noise.
+  // Less of a column's square than this is noise: its elements are fp32 sums.
   constexpr double kLeastRest = 1e-10;
   basis.dropped = 0;
   for (int j = 0; j < formats::kLeadingRank; ++j) {

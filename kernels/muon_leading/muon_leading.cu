@@ -17,13 +17,13 @@ constexpr int kThreads = 256;  // of the kernels that give a warp a row
 constexpr int kRowsABlock = kThreads / kWarp;
 constexpr int kWidth = 4;  // elements of a thread at a time
 
-// Of the basis: a thread has one product of two columns of Y, over one of kParts parts of the rows.
+// For the basis a thread has one product of two columns of Y, over one of kParts parts of the rows.
 constexpr int kBasisThreads = 512;
 constexpr int kPairs = kRank * kRank;
 constexpr int kParts = kBasisThreads / kPairs;
 static_assert(kBasisThreads % kPairs == 0 && kParts >= 1);
 
-// Of R: a thread has a column, over one of kGroups parts of the rows.
+// For R a thread has a column, over one of kGroups parts of the rows.
 constexpr int kGroups = 16;
 static_assert(kRank <= kGroups, "a thread adds up the groups of one element of R");
 

@@ -23,8 +23,8 @@
 
 namespace hearth::kernels {
 
-// cols is a multiple of 16. left, right and grad begin at 16 bytes and codes at 8, as the matrices of
-// a fused tensor do.
+// cols is a multiple of 16. left, right and grad begin at 16 bytes and codes at 8, as the matrices
+// of a fused tensor do.
 //   codes  : kU8, rows cols / 2      scales : kU8, rows cols / 16, e4m3      unit : kF32, one
 //   left   : kBF16, P [rows, kLeadingRank]     right : kBF16, R [cols, kLeadingRank]
 //   grad   : [rows, cols], T, G on CUDA, replaced by the look ahead of the momentum before that is

@@ -236,7 +236,7 @@ TEST(FeasibilityTest, LargerModels_NeedNarrowerFormats_InTheOrderOfTheirLoss) {
       {"adamw", "int8", "fp32", "fp32"}, {"adamw", "int8", "fp32", "bf16"},
       {"adamw", "int4", "fp32", "bf16"}, {"adamw", "int8", "none", "fp32"},
       {"adamw", "int8", "none", "bf16"}, {"adamw", "int4", "none", "bf16"},
-      {"muon", "int8", "none", "bf16"}};
+      {"muon", "int8", "none", "bf16"},  {"muon", "int4", "none", "bf16"}};
   EXPECT_EQ(chosen, expected);
 }
 

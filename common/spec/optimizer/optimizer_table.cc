@@ -64,9 +64,8 @@ constexpr std::string_view kBlockRule =
 
 constexpr std::string_view kLeadingRule =
     "matrices of the layers of at least 4096 elements, and with muon of sides of at least 16 and "
-    "rows "
-    "of whole blocks of 16; embedding, output projection, norms, biases and other matrices stay in "
-    "fp32";
+    "rows of whole blocks of 16; embedding, output projection, norms, biases and other matrices "
+    "stay in fp32";
 
 constexpr StateFormatRow kStateFormats[] = {
     {"fp32", "four bytes a value", DType::kF32, {}, nullptr, "all parameters"},

@@ -60,8 +60,8 @@ TEST(StateFormatsTest, WhatThisVersionTrains_HasTheBytesOfItsTables) {
       {"muon, state int8, fp32 masters, gradients bf16", 9.015625},
       {"muon, state fp32, no masters, gradients bf16", 8},
       {"muon, state int8, no masters, gradients bf16", 5.015625},
-      // Of the fused matrix of q, k and v, 1152 x 768: for each element half a byte, a 16th, and
-      // in bf16 8 / 768 and 3 * 8 / 1152.
+      // The matrix of q, k and v is 1152 x 768: an element takes half a byte, a 16th, and in bf16
+      // 8 / 768 and 3 * 8 / 1152.
       {"muon, state int4, fp32 masters, gradients bf16", 8.6250},
       {"muon, state int4, no masters, gradients bf16", 4.6250},
   };

@@ -36,8 +36,8 @@ constexpr double kBucketLaunches = 4;
 constexpr double kCodeLaunches = 2;
 // E4M3 and its part of a scale.
 constexpr double kCodedGradientBytes = 1 + 1.0 / formats::kReduceBlock;
-// Of an update through a state of whole matrices, which it computes in fp32 in scratch memory: made,
-// read for R, read and written for the rest, read for the codes (kernels/muon_leading).
+// An update computes a state of whole matrices in fp32 in scratch memory (kernels/muon_leading):
+// made, read for R, read and written for the rest, read for the codes.
 constexpr double kWholeStatePasses = 5;
 
 double Bytes(DType dtype) {

@@ -10,8 +10,7 @@
 namespace hearth::trainer {
 
 // The matrices of a piece, which is a whole parameter of the table. Its momentum comes first of its
-// states and needs whole matrices. Matrices are
-// numbered in the order of the table.
+// states and needs whole matrices. Matrices are numbered in the order of the table.
 std::vector<kernels::MuonLeadingMatrix> LeadingMatrices(const std::vector<spec::Parameter>& table,
                                                         const StorePiece& piece);
 

@@ -33,8 +33,8 @@ TEST(OrthogonalWorkTest, ScratchOfAPlan_IsTheKernels) {
   }
 }
 
-// A momentum with its leading directions apart is computed before the iteration, in the scratch that
-// this needs: so plans do not count its own.
+// A momentum with its leading directions apart is computed before the iteration, in the scratch
+// that this needs: so plans do not count its own.
 TEST(OrthogonalWorkTest, ScratchOfLeadingDirections_IsNoMoreThanTheIterations) {
   for (const Matrices& row : kMatrices) {
     std::vector<kernels::MuonLeadingMatrix> matrices(static_cast<size_t>(row.count));
