@@ -10,6 +10,7 @@
 #include "common/spec/model/model_shape.h"
 #include "common/spec/optimizer/optimizer_table.h"
 #include "common/spec/plan/parameter_table.h"
+#include "common/spec/resolve/resolve.h"
 #include "gtest/gtest.h"
 #include "hearth/v1/job.pb.h"
 
@@ -349,10 +350,14 @@ TEST_F(SmallModel, PlaceStates_OfSomeParameters_AreAlignedAndDoNotOverlap) {
 TEST(GradientBucketsTest, PlaceStates_OfWholeMatrices_HaveRoomAndDoNotOverlap) {
   constexpr int kRank = formats::RowOf(StateCodec::kLeadingSigned4).rank;
   for (const char* const preset : {"hearth-112m", "hearth-tiny", "qwen2.5-0.5b"}) {
-    v1::ModelSpec model;
-    model.set_preset(preset);
+    v1::JobSpec job;
+    job.mutable_model()->set_preset(preset);
+    job.mutable_model()->set_vocab(512);
+    job.mutable_data()->set_sequence_length(16);
+    std::vector<FieldViolation> violations;
+    Resolve(job, violations);
     const std::vector<Parameter> table = BuildParameterTable(
-        *ResolveModelShape(model, 16), {}, FindOptimizer("muon"), FindStateFormat("int4"));
+        *ResolveModelShape(job.model(), 16), {}, FindOptimizer("muon"), FindStateFormat("int4"));
     const std::vector<int64_t> offsets = TensorOffsets(table);
     const std::vector<ShardPiece> pieces =
         ShardPieces(table, offsets,
