@@ -138,8 +138,8 @@ TEST(StateChoiceTest, ChoicesByLoss_BeginWithTheJobAndChangeTheLeastFirst) {
   };
   EXPECT_EQ(choices.front(), ChoiceOf(job));
   EXPECT_LT(place("fp32", "fp32", "bf16"), place("int8", "fp32", "fp32"));
-  EXPECT_LT(place("int8", "fp32", "bf16"), place("int4", "fp32", "fp32"));
-  EXPECT_LT(place("int4", "fp32", "bf16"), place("int8", "none", "bf16"));
+  EXPECT_LT(place("int8", "fp32", "bf16"), place("int8", "none", "fp32"));
+  EXPECT_LT(place("int8", "none", "bf16"), place("int4", "fp32", "bf16"));
   for (const StateChoice& choice : choices) {
     EXPECT_NE(choice.state, "bf16") << "its loss was not measured";
   }
@@ -147,8 +147,9 @@ TEST(StateChoiceTest, ChoicesByLoss_BeginWithTheJobAndChangeTheLeastFirst) {
 
 // A figure that was measured with one optimizer says nothing of another.
 TEST(StateChoiceTest, LossOf_IsThatOfTheJobsOptimizer) {
-  EXPECT_EQ(LossOf("optimizer.state", "int8", "adamw"), "-0.01 %");
-  EXPECT_EQ(LossOf("optimizer.state", "int8", "muon"), "");
+  EXPECT_EQ(LossOf("optimizer.state", "int8", "adamw"), "0.00 %");
+  EXPECT_EQ(LossOf("optimizer.state", "int8", "muon"), "-0.05 %");
+  EXPECT_EQ(LossOf("optimizer.state", "bf16", "muon"), "");
   EXPECT_EQ(LossOf("optimizer.name", "muon", "muon"), "-17 %");
 }
 
