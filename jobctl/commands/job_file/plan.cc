@@ -94,7 +94,8 @@ absl::StatusOr<v1::JobSpec> Completed(v1::JobSpec job_spec) {
 }
 
 // Memory alone, of a device of any name.
-absl::StatusOr<int> PlanMemory(const v1::JobSpec& job_spec, const Options& options) {
+absl::StatusOr<int> PlanMemory(const v1::JobSpec& job_file, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec, Completed(job_file));
   spec::PlanQuery query;
   query.threads = options.threads;
   query.verbose = options.verbose;
@@ -310,7 +311,8 @@ absl::StatusOr<int> PlanGpus(Context& context, const v1::JobSpec& job_spec, Opti
   return yes ? kExitOk : kExitDoesNotFit;
 }
 
-absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_spec, const Options& options) {
+absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_file, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec, Completed(job_file));
   int64_t ignored = 0;
   HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> rows,
                           ChosenGpus(options.gpu.empty() ? kAllGpus : options.gpu, ignored));
@@ -352,6 +354,15 @@ absl::StatusOr<int> PlanAccuracy(Context& context, const Options& options) {
   return kExitOk;
 }
 
+// An error about the number of workers also says which option sets it.
+absl::StatusOr<int> NamingGpus(absl::StatusOr<int> planned) {
+  const absl::Status& status = planned.status();
+  return absl::IsInvalidArgument(status) && absl::StrContains(status.message(), "resources.workers")
+             ? absl::InvalidArgumentError(
+                   absl::StrCat(status.message(), "; --gpus N sets resources.workers"))
+             : planned;
+}
+
 absl::StatusOr<int> Run(Context& context, Options options) {
   if (options.presets) {
     return Presets();
@@ -368,13 +379,14 @@ absl::StatusOr<int> Run(Context& context, Options options) {
   prices.per_gpu_hour =
       prices.per_gpu_hour == 0 ? context.prices.per_gpu_hour : prices.per_gpu_hour;
   prices.currency = context.prices.currency;
-  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec,
-                          LoadJobFile(options.file, options.assignments));
-  if (!options.largest && (!options.gpu.empty() || options.smallest)) {
-    return PlanGpus(context, job_spec, std::move(options));
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec job_spec, LoadJobFile(options.file, options.assignments));
+  job_spec = spec::JobOfQuestion(std::move(job_spec), options.query);
+  if (options.largest) {
+    return NamingGpus(PlanLargest(job_spec, options));
   }
-  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec completed, Completed(job_spec));
-  return options.largest ? PlanLargest(completed, options) : PlanMemory(completed, options);
+  return !options.gpu.empty() || options.smallest
+             ? NamingGpus(PlanGpus(context, job_spec, std::move(options)))
+             : PlanMemory(job_spec, options);
 }
 
 // The questions that go with the job file. Returns the options that mean nothing without a GPU.
@@ -386,7 +398,9 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
   app.add_flag("--largest", options.largest,
                "Show the largest model of the job's family on every GPU, or on that of --gpu");
   app.add_flag("--smallest", options.smallest, "Show the smallest GPU that trains the job");
-  app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)")
+  app.add_option(
+         "--gpus", options.query.gpus,
+         "GPUs of one host: plans the job with so many resources.workers (default: its own)")
       ->check(CLI::Range(1, spec::kMostPlannedGpus));
   app.add_option("--calibration", options.calibration,
                  "File of hearth-trainer bench --calibrate, instead of the shipped one");
