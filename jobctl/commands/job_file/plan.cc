@@ -89,7 +89,13 @@ absl::StatusOr<int> Presets() {
 // Puts everything that a plan needs into the job of a file, from what lies on this machine.
 absl::StatusOr<v1::JobSpec> Completed(v1::JobSpec job_spec) {
   HEARTH_RETURN_IF_ERROR(spec::ResolveSubmitted(job_spec));
-  HEARTH_RETURN_IF_ERROR(facts::CompleteForPlan(job_spec, Env::Real()));
+  const absl::Status completed = facts::CompleteForPlan(job_spec, Env::Real());
+  if (absl::IsNotFound(completed) && !job_spec.model().has_from()) {
+    return absl::NotFoundError(
+        absl::StrCat(completed.message(),
+                     "; it is read for the vocabulary: --set model.vocab=N plans without it"));
+  }
+  HEARTH_RETURN_IF_ERROR(completed);
   return job_spec;
 }
 
@@ -140,9 +146,13 @@ absl::Status ParseTokens(const std::string& text, spec::FeasibilityQuery& query)
 
 // The first GPU of this machine; `memory_bytes` gets what NVML says of it.
 absl::StatusOr<const spec::GpuRow*> GpuHere(int64_t& memory_bytes) {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Nvml> nvml,
-                          nvml::Nvml::Open(nvml::DefaultLibrary()));
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Gpu> gpu, nvml->ByIndex(0));
+  const absl::StatusOr<std::unique_ptr<nvml::Nvml>> nvml = nvml::Nvml::Open(nvml::DefaultLibrary());
+  if (!nvml.ok()) {
+    return absl::Status(nvml.status().code(),
+                        absl::StrCat("--gpu here: ", nvml.status().message(),
+                                     "; elsewhere give the GPU's name, e.g. --gpu H200"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Gpu> gpu, (*nvml)->ByIndex(0));
   const std::string name = gpu->info().name;
   const spec::GpuRow* const row = spec::FindGpu(name);
   if (row == nullptr) {
@@ -212,12 +222,12 @@ void PrintPlans(const Options& options, const std::vector<spec::Feasibility>& pl
                  : PlanTable(plans, options.query, FitColumns()));
 }
 
-// The smallest GPU that can train the job, by memory and then by time.
 // The job fits, and Hearth runs on this GPU.
 bool CanTrain(const spec::Feasibility& f) {
   return f.verdict != spec::Verdict::kNo && f.plan_only.empty();
 }
 
+// The smallest GPU that can train the job, by memory and then by time.
 void KeepSmallest(std::vector<spec::Feasibility>& plans) {
   const auto smallest =
       std::min_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
@@ -389,6 +399,10 @@ absl::StatusOr<int> Run(Context& context, Options options) {
              : PlanMemory(job_spec, options);
 }
 
+std::string DefaultText(double value) {
+  return absl::StrFormat(" (default: %g)", value);
+}
+
 // The questions that go with the job file. Returns the options that mean nothing without a GPU.
 std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
   app.add_option(
@@ -409,8 +423,9 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
                "what earlier jobs measured. --coordinator and --context imply this");
   spec::FeasibilityQuery& query = options.query;
   return {
-      app.add_option("--tokens", options.tokens,
-                     "Tokens to train on: 3e9, 3B, or 20x the parameters (default: train.steps)"),
+      app.add_option(
+          "--tokens", options.tokens,
+          "Tokens to train on: 3e9, 3B, or 20x the parameters (default: those of train.steps)"),
       app.add_option("--host-memory", options.host_memory,
                      "Memory of the host that the processes of these GPUs may pin, e.g. 100GiB: "
                      "offload is then proposed or refused (default: with --gpu here what is free "
@@ -421,12 +436,18 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
       app.add_option("--price-hour", query.prices.per_gpu_hour, "Price of a GPU's hour, rented"),
       app.add_option("--card-price", query.card_price,
                      "Price of a GPU, bought (default: the list price)"),
-      app.add_option("--lifetime", query.lifetime_hours, "Hours that a bought GPU serves, above 0"),
+      app.add_option("--lifetime", query.lifetime_hours,
+                     absl::StrCat("Hours that a bought GPU serves, above 0",
+                                  DefaultText(query.lifetime_hours))),
       app.add_option("--mtbf", query.mtbf_hours,
-                     "Hours between two failures of a GPU; 0 = no failures"),
-      app.add_option("--restart", query.restart_seconds, "Seconds from a failure to the next step"),
+                     absl::StrCat("Hours between two failures of a GPU; 0 = no failures",
+                                  DefaultText(query.mtbf_hours))),
+      app.add_option("--restart", query.restart_seconds,
+                     absl::StrCat("Seconds from a failure to the next step",
+                                  DefaultText(query.restart_seconds))),
       app.add_option("--checkpoint", query.checkpoint_seconds,
-                     "Seconds that a checkpoint stops training for"),
+                     absl::StrCat("Seconds that a checkpoint stops training for",
+                                  DefaultText(query.checkpoint_seconds))),
       app.add_option("--sort", options.sort,
                      "With --gpu all, order by hours (default), cost, memory or name")
           ->check(CLI::IsMember({"hours", "cost", "memory", "name"})),
@@ -484,7 +505,7 @@ Action SetupPlan(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_option("--memory", options->memory,
                  "Memory of a worker's device, e.g. 32GiB: says whether the job fits, and resolves "
-                 "micro_batch_size: auto");
+                 "micro_batch_size: auto; with --gpu in place of that GPU's memory");
   app.add_option("--threads", options->threads, "CPU threads per rank")->check(CLI::PositiveNumber);
   app.add_flag("--verbose", options->verbose,
                "Print a line per buffer; with --gpu one per product");
