@@ -162,8 +162,9 @@ TEST(PlanHtmlTest, Axes_NameWhatTheyShow) {
   }
 }
 
-TEST(PlanHtmlTest, WithoutATime_ThereIsNoPicture) {
+TEST(PlanHtmlTest, OfOneGpuOrWithoutATime_ThereIsNoPicture) {
   std::vector<spec::Feasibility> plans = Plans();
+  EXPECT_EQ(PictureOf(PlanHtml({plans.front()}, {})), "");
   for (spec::Feasibility& f : plans) {
     f.time.unknown = "no rate";
   }
@@ -181,14 +182,15 @@ TEST(PlanHtmlTest, Cells_HaveTheNumbersThatTheScriptSortsBy) {
     numbers += number ? 1 : 0;
     EXPECT_THAT(html,
                 HasSubstr(std::string("<th scope=\"col\"") +
+                          (column.shows_number() ? " class=\"right\"" : "") +
                           (number ? " data-kind=\"number\">" : ">") + column.title + "</th>"));
   }
   EXPECT_EQ(numbers, PlanColumns().size() - 3) << "all but GPU, RECOMPUTE and BASIS";
-  EXPECT_THAT(html, HasSubstr("<td data-number=\"72000\">20h00m</td>"));
-  EXPECT_THAT(html, HasSubstr("<td data-number=\"18000\">5h00m</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"right\" data-number=\"72000\">20h00m</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"right\" data-number=\"18000\">5h00m</td>"));
   EXPECT_THAT(html, HasSubstr("<td data-number=\"1\">YES WITH CHANGES</td>"));
   EXPECT_THAT(html, HasSubstr("<td data-number=\"2\">NO</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>-</td>")) << "what is not known has no number";
+  EXPECT_THAT(html, HasSubstr("<td class=\"right\">-</td>")) << "what is not known has no number";
   EXPECT_THAT(html, HasSubstr("document.querySelectorAll(\"table.sortable\")"));
   EXPECT_THAT(html, HasSubstr("default-src 'none'")) << "nothing comes from the network";
   EXPECT_THAT(html, HasSubstr("color-scheme:light dark"));

@@ -55,7 +55,8 @@ constexpr PlanColumn kColumns[] = {
      [](const Feasibility& f, const std::string&) {
        return std::string(spec::VerdictName(f.verdict));
      },
-     [](const Feasibility& f) { return Number(static_cast<double>(f.verdict)); }},
+     [](const Feasibility& f) { return Number(static_cast<double>(f.verdict)); },
+     /*is_word=*/true},
     {"GB",
      [](const Feasibility& f, const std::string&) {
        return absl::StrFormat("%.1f", Gb(f.total_bytes));

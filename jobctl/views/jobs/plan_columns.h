@@ -15,6 +15,9 @@ struct PlanColumn {
   std::string (*text)(const spec::Feasibility& f, const std::string& currency);
   // What a page sorts by; nullopt: not known. Null: by its text.
   std::optional<double> (*number)(const spec::Feasibility& f);
+  bool is_word = false;  // the number is only the order of its words
+
+  bool shows_number() const { return number != nullptr && !is_word; }
 };
 
 absl::Span<const PlanColumn> PlanColumns();

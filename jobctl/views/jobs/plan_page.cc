@@ -34,11 +34,11 @@ constexpr const char* kPolicy =
 
 constexpr const char* kStyle =
     ":root{color-scheme:light dark}"
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:80em;margin:2em auto;padding:0 1em}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:90em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse}"
     ".wide{overflow-x:auto}"
     "td,th{padding:.2em .6em;text-align:left;white-space:nowrap;border-bottom:1px solid #8884}"
-    "[data-kind=number],[data-number]{text-align:right;font-variant-numeric:tabular-nums}"
+    ".right{text-align:right;font-variant-numeric:tabular-nums}"
     "th button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer}"
     "[aria-sort=ascending] button::after{content:\" \\2191\"}"
     "[aria-sort=descending] button::after{content:\" \\2193\"}"
@@ -87,11 +87,11 @@ const PlanCost& CostFor(const std::vector<Feasibility>& plans) {
                            });
 }
 
-// Time against cost.
+// Time against cost, of two GPUs or more.
 std::string Picture(const std::vector<Feasibility>& plans, const spec::FeasibilityQuery& query) {
   const PlanCost& cost = CostFor(plans);
   const std::vector<Feasibility> drawn = Drawn(plans, cost);
-  if (drawn.empty()) {
+  if (drawn.size() < 2) {
     return "";
   }
   const TimeUnit& unit = UnitFor(drawn);
@@ -122,17 +122,22 @@ std::string Picture(const std::vector<Feasibility>& plans, const spec::Feasibili
                        absl::StrCat(panel.Axes(title), dots, panel.Labels(points, names)));
 }
 
+const char* ClassOf(const PlanColumn& column) {
+  return column.shows_number() ? " class=\"right\"" : "";
+}
+
 std::string Heading(const PlanColumn& column) {
-  return absl::StrCat("<th scope=\"col\"", column.number != nullptr ? " data-kind=\"number\"" : "",
-                      ">", HtmlEscaped(column.title), "</th>");
+  return absl::StrCat("<th scope=\"col\"", ClassOf(column),
+                      column.number != nullptr ? " data-kind=\"number\"" : "", ">",
+                      HtmlEscaped(column.title), "</th>");
 }
 
 std::string Cell(const PlanColumn& column, const Feasibility& f, const std::string& currency) {
   const std::optional<double> number =
       column.number != nullptr ? column.number(f) : std::optional<double>();
-  return absl::StrCat(
-      number.has_value() ? absl::StrFormat("<td data-number=\"%.9g\">", *number) : "<td>",
-      HtmlEscaped(column.text(f, currency)), "</td>");
+  return absl::StrCat("<td", ClassOf(column),
+                      number.has_value() ? absl::StrFormat(" data-number=\"%.9g\"", *number) : "",
+                      ">", HtmlEscaped(column.text(f, currency)), "</td>");
 }
 
 std::string SortableTable(const std::vector<Feasibility>& plans,
