@@ -128,7 +128,7 @@ class PlanOfGpus(unittest.TestCase):
 
     def test_a_gpu_that_is_for_plans_only_helps_nobody_who_asks_about_all(self):
         path = os.path.join(JOBS, "qwen2.5-1.5b-bf16.yaml")
-        model = {"preset": "null", "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "vocab": 32000, "layers": 44}
+        model = {"preset": "null", "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "vocab": 32000, "layers": 48}
         words = [word for name, value in model.items() for word in ("--set", f"model.{name}={value}")]
         code, out, _ = self.plan(path, "--gpu", "all", "-o", "json", *words)
         plans = json.loads(out)["plans"]
