@@ -37,7 +37,7 @@ constexpr const char* kStyle =
     "body{font:15px/1.5 system-ui,sans-serif;max-width:90em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse}"
     ".wide{overflow-x:auto}"
-    "td,th{padding:.2em .6em;text-align:left;white-space:nowrap;border-bottom:1px solid #8884}"
+    "td,th{padding:.2em .5em;text-align:left;white-space:nowrap;border-bottom:1px solid #8884}"
     ".right{text-align:right;font-variant-numeric:tabular-nums}"
     "th button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer}"
     "[aria-sort=ascending] button::after{content:\" \\2191\"}"
