@@ -143,6 +143,22 @@ TEST_F(PlanServiceTest, PlanJob_IsWhatJobctlWouldSayOnItsOwn) {
   }
 }
 
+TEST_F(PlanServiceTest, PlanJob_OfSeveralGpus_IsOfAJobWithSoManyWorkers) {
+  v1::JobSpec file = SmallJob();
+  file.mutable_parallel()->set_shard("optimizer");
+  EXPECT_THAT(std::string(Plan(file, {"H200"}).status().message()),
+              HasSubstr("here resources.workers is 1"));
+  spec::FeasibilityQuery query;
+  query.gpus = 4;
+  const auto asked = Plan(file, {"H200"}, query);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->judgements(0).shard(), "optimizer");
+  file.mutable_resources()->set_workers(4);
+  const auto written = Plan(file, {"H200"});
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(*asked, *written));
+}
+
 TEST_F(PlanServiceTest, PlanJob_AsksAWorkerWhereTheJobFileDoesNotSayAll) {
   v1::JobSpec open = SmallJob();
   open.mutable_model()->clear_preset();

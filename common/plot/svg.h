@@ -1,5 +1,6 @@
-// Curves over steps as SVG: a picture holds panels, a panel has axes, lines, rings and the names of
-// its curves. Lengths are in the units of the picture's view box; y grows downwards.
+// Curves over steps, and points of two values, as SVG: a picture holds panels, a panel has axes,
+// lines, rings, dots and names. Lengths are in the units of the picture's view box; y grows
+// downwards.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 namespace hearth::plot {
 
 struct Point {
-  double x = 0;  // a step
+  double x = 0;  // of a curve: a step
   double y = 0;
 };
 using Curve = std::vector<Point>;  // x ascending
@@ -19,6 +20,17 @@ struct Range {
   double low = 0;
   double high = 1;  // > low where something is drawn
 };
+
+struct Axis {
+  Range range;
+  std::string name = {};     // beside it, with the unit; empty: none
+  bool logarithmic = false;  // the range is above 0
+  bool whole = false;        // has numbers at whole values alone
+};
+
+// An axis for these values above 0, with room around them: logarithmic if the largest is ten times
+// the smallest, else from 0 on.
+Axis AxisFor(const std::vector<double>& values, std::string name);
 
 // What Widen starts from.
 inline constexpr Range kNothing = {__builtin_huge_val(), -__builtin_huge_val()};
@@ -39,10 +51,15 @@ class Panel {
   struct Place {
     double left, top, width, height;
   };
-  // x_range is of whole numbers.
+  // For curves: x_range is of steps, so of whole numbers.
   Panel(const Place& place, Range x_range, Range y_range);
+  struct Scales {
+    Axis x, y;
+  };
+  Panel(const Place& place, Scales scales);
 
-  // Frame, grid and round numbers beside it; `title` above the frame unless it is empty.
+  // Frame, grid and round numbers beside it, names of axes that have one; `title` above the frame
+  // unless it is empty.
   std::string Axes(const std::string& title) const;
   // "step" below the numbers of the steps.
   std::string StepName() const;
@@ -53,6 +70,11 @@ class Panel {
   std::string Line(const Curve& curve, const char* colour) const;
   // A ring for each finite value.
   std::string Rings(const Curve& curve, const char* colour) const;
+  // A dot that says `title` beside the pointer.
+  std::string Dot(const Point& point, const char* colour, const std::string& title) const;
+  // The name of each point beside its dot, in the colour of its number. A name that would cover
+  // another one or a dot on every side is left out: the first points come first.
+  std::string Labels(const std::vector<Point>& points, const std::vector<std::string>& names) const;
   // A bar from each point of `low` to that of `high`, which has the same steps; none where the two
   // are one or not finite.
   std::string Bars(const Curve& low, const Curve& high, const char* colour) const;
@@ -64,12 +86,15 @@ class Panel {
                     const std::vector<std::string>& names) const;
 
  private:
-  double X(double step) const;
+  double X(double value) const;
   double Y(double value) const;
+  std::string YNumbers() const;
+  std::string XNumbers() const;
+  std::string AxisNames() const;
 
   Place place_;
-  Range x_range_;
-  Range y_range_;
+  Axis x_;
+  Axis y_;
 };
 
 // The whole: `panels` as made by Panel. With a `heading` it is a file of its own with the title

@@ -128,7 +128,7 @@ class PlanOfGpus(unittest.TestCase):
 
     def test_a_gpu_that_is_for_plans_only_helps_nobody_who_asks_about_all(self):
         path = os.path.join(JOBS, "qwen2.5-1.5b-bf16.yaml")
-        model = {"preset": "null", "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "vocab": 32000, "layers": 44}
+        model = {"preset": "null", "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "vocab": 32000, "layers": 48}
         words = [word for name, value in model.items() for word in ("--set", f"model.{name}={value}")]
         code, out, _ = self.plan(path, "--gpu", "all", "-o", "json", *words)
         plans = json.loads(out)["plans"]
@@ -147,6 +147,19 @@ class PlanOfGpus(unittest.TestCase):
                 self.assertNotIn(code, (0, 3))
                 self.assertIn(name, error)
                 self.assertLess(len(error), 300)
+
+    def test_several_gpus_are_as_many_workers(self):
+        path = os.path.join(JOBS, "hearth-112m-bf16.yaml")
+        words = (path, "--gpu", "H200", "-o", "json", "--set", "parallel.shard=optimizer")
+        code, asked, error = self.plan(*words, "--gpus", 4)
+        self.assertEqual(code, 0, error)
+        self.assertEqual(json.loads(asked)["plans"][0]["shard"], "optimizer")
+        self.assertEqual(asked, self.plan(*words, "--set", "resources.workers=4")[1])
+        for more in ((), ("--gpus", 1)):
+            code, _, error = self.plan(*words, *more)
+            self.assertEqual(code, 1)
+            self.assertIn("here resources.workers is 1; --gpus N sets resources.workers", error)
+        self.assertEqual(self.plan(*words[:1], "--largest", "--gpu", "H200", "--gpus", 2, *words[-2:])[0], 0)
 
     def test_tables_of_bytes_of_the_largest_models_and_of_accuracy(self):
         code, out, _ = self.plan("--bytes")
@@ -182,6 +195,7 @@ class PlanAtCoordinator(harness.ClusterTest):
 
     def test_the_coordinator_says_what_jobctl_says(self):
         for name, gpu, *more in (("hearth-112m-fp8", "all", "--price-hour", 2, "--tokens", "20x"), ("qwen2.5-1.5b-bf16", "5090", "--gpus", 2),
+                                 ("hearth-112m-bf16", "H200", "--gpus", 4, "--set", "parallel.shard=optimizer"),
                                  ("hearth-1.5b-bf16", "RTX 3060"), ("hearth-112m-nvfp4", "H200", "--tok-s", 1e9, "--memory", "20GiB")):
             for output in ("table", "json"):
                 with self.subTest(name=name, output=output):

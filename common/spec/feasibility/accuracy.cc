@@ -103,7 +103,8 @@ std::vector<Neighbour> NeighboursOf(const GpuRow& gpu,
     }
     found.push_back({DistanceTo(f, CountParameters(plan->options.shape),
                                 run.micro_batch * run.sequence_length, run.recipe, run.gpus),
-                     absl::StrCat(run.preset, " ", run.recipe),
+                     absl::StrCat(run.preset, " ", run.recipe,
+                                  run.gpus > 1 ? absl::StrCat(" on ", run.gpus, " GPUs") : ""),
                      RowOf(run, gpu, calibration).tok_s_error});
   }
   for (const v1::JobPlan& job : ended) {
@@ -139,8 +140,8 @@ std::string ConfidenceText(const GpuRow& gpu,
     return calibration.measured ? "kernels measured on this GPU, no whole job"
                                 : "nothing measured on this GPU: from the data sheet";
   }
-  double low = 0;
-  double high = 0;
+  double low = nearest.front().error;
+  double high = low;
   std::string names;
   for (const Neighbour& run : nearest) {
     low = std::min(low, run.error);

@@ -248,6 +248,13 @@ std::string_view VerdictName(Verdict verdict) {
   return kNames[static_cast<int>(verdict)];
 }
 
+v1::JobSpec JobOfQuestion(v1::JobSpec job_spec, const FeasibilityQuery& query) {
+  if (query.gpus > 0) {
+    SetWorkers(query.gpus, job_spec);
+  }
+  return job_spec;
+}
+
 absl::Status CheckQuery(const FeasibilityQuery& query) {
   const std::pair<const char*, double> numbers[] = {
       {"--tokens", query.tokens},
@@ -268,7 +275,7 @@ absl::Status CheckQuery(const FeasibilityQuery& query) {
     }
   }
   if (query.lifetime_hours == 0) {
-    return absl::InvalidArgumentError("--lifetime: 0 hours");
+    return absl::InvalidArgumentError("--lifetime: must be above 0 hours");
   }
   if (query.gpus < 0 || query.gpus > kMostPlannedGpus) {
     return absl::InvalidArgumentError(

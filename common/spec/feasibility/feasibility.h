@@ -37,6 +37,10 @@ struct FeasibilityQuery {
   double checkpoint_seconds = 0.5;  // that training stands still for one
 };
 
+// The job with as many workers as the question has GPUs. Before the job is resolved, because its
+// defaults and the rules go by that number.
+v1::JobSpec JobOfQuestion(v1::JobSpec job_spec, const FeasibilityQuery& query);
+
 // kInvalidArgument: a number that is negative, not finite or out of range, by its option's name.
 absl::Status CheckQuery(const FeasibilityQuery& query);
 
@@ -122,8 +126,8 @@ struct Feasibility {
 // Judges one job on many GPUs; plans of one shape are made once. Not thread-safe.
 class FeasibilityJudge {
  public:
-  // `job_spec` is resolved, vocabulary and model.from included. `ended`: jobs that were measured,
-  // for what is said of the confidence.
+  // `job_spec` is JobOfQuestion, resolved, vocabulary and model.from included. `ended`: jobs that
+  // were measured, for what is said of the confidence.
   FeasibilityJudge(const v1::JobSpec& job_spec,
                    FeasibilityQuery query,
                    std::vector<v1::JobPlan> ended = {});

@@ -145,5 +145,25 @@ TEST(ConfidenceTest, IsTheErrorsOfTheNearestJobsOfTheGpu) {
             "two, job three) were -5.0 to +10.0 % off in tok/s");
 }
 
+TEST(ConfidenceTest, ErrorsOfOneSign_AreNotSaidToReachZero) {
+  const v1::JobSpec job = PlannedJob("hearth-112m", "bf16");
+  const GpuRow& gpu = GpuNamed("RTX 5090");
+  const auto f = AssessFeasibility(job, gpu, CalibrationFor(gpu), {});
+  ASSERT_TRUE(f.ok()) << f.status();
+  FeasibilityJudge judge(job, {}, {Ended("one", *f, 1.10), Ended("two", *f, 1.02)});
+  const auto judged = judge.Judge(gpu, CalibrationFor(gpu));
+  ASSERT_TRUE(judged.ok()) << judged.status();
+  EXPECT_THAT(judged->confidence, testing::HasSubstr("were +2.0 to +10.0 % off"));
+}
+
+TEST(ConfidenceTest, RunsOnSeveralGpus_SayOnHowMany) {
+  FeasibilityQuery query;
+  query.gpus = 4;
+  const auto f = AssessFeasibility(PlannedJob("hearth-112m", "bf16", 18, 2048), GpuNamed("H200"),
+                                   CalibrationFor(GpuNamed("H200")), query);
+  ASSERT_TRUE(f.ok()) << f.status();
+  EXPECT_THAT(f->confidence, testing::HasSubstr("(hearth-112m bf16 on 4 GPUs, "));
+}
+
 }  // namespace
 }  // namespace hearth::spec

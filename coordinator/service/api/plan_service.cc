@@ -89,7 +89,7 @@ class PlanServiceImpl final : public v1::PlanService::CallbackService {
     }
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     parts_.checker.Check(
-        request->spec(),
+        spec::JobOfQuestion(request->spec(), query),
         may_ask ? SpecChecker::Origin::kPlanned : SpecChecker::Origin::kPlannedByViewer,
         [this, reactor, response, query, gpus = *std::move(gpus)](CheckedSpec checked) {
           if (!checked.status.ok()) {

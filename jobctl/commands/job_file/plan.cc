@@ -89,12 +89,19 @@ absl::StatusOr<int> Presets() {
 // Puts everything that a plan needs into the job of a file, from what lies on this machine.
 absl::StatusOr<v1::JobSpec> Completed(v1::JobSpec job_spec) {
   HEARTH_RETURN_IF_ERROR(spec::ResolveSubmitted(job_spec));
-  HEARTH_RETURN_IF_ERROR(facts::CompleteForPlan(job_spec, Env::Real()));
+  const absl::Status completed = facts::CompleteForPlan(job_spec, Env::Real());
+  if (absl::IsNotFound(completed) && !job_spec.model().has_from()) {
+    return absl::NotFoundError(
+        absl::StrCat(completed.message(),
+                     "; it is read for the vocabulary: --set model.vocab=N plans without it"));
+  }
+  HEARTH_RETURN_IF_ERROR(completed);
   return job_spec;
 }
 
 // Memory alone, of a device of any name.
-absl::StatusOr<int> PlanMemory(const v1::JobSpec& job_spec, const Options& options) {
+absl::StatusOr<int> PlanMemory(const v1::JobSpec& job_file, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec, Completed(job_file));
   spec::PlanQuery query;
   query.threads = options.threads;
   query.verbose = options.verbose;
@@ -139,9 +146,13 @@ absl::Status ParseTokens(const std::string& text, spec::FeasibilityQuery& query)
 
 // The first GPU of this machine; `memory_bytes` gets what NVML says of it.
 absl::StatusOr<const spec::GpuRow*> GpuHere(int64_t& memory_bytes) {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Nvml> nvml,
-                          nvml::Nvml::Open(nvml::DefaultLibrary()));
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Gpu> gpu, nvml->ByIndex(0));
+  const absl::StatusOr<std::unique_ptr<nvml::Nvml>> nvml = nvml::Nvml::Open(nvml::DefaultLibrary());
+  if (!nvml.ok()) {
+    return absl::Status(nvml.status().code(),
+                        absl::StrCat("--gpu here: ", nvml.status().message(),
+                                     "; elsewhere give the GPU's name, e.g. --gpu H200"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<nvml::Gpu> gpu, (*nvml)->ByIndex(0));
   const std::string name = gpu->info().name;
   const spec::GpuRow* const row = spec::FindGpu(name);
   if (row == nullptr) {
@@ -211,12 +222,12 @@ void PrintPlans(const Options& options, const std::vector<spec::Feasibility>& pl
                  : PlanTable(plans, options.query, FitColumns()));
 }
 
-// The smallest GPU that can train the job, by memory and then by time.
 // The job fits, and Hearth runs on this GPU.
 bool CanTrain(const spec::Feasibility& f) {
   return f.verdict != spec::Verdict::kNo && f.plan_only.empty();
 }
 
+// The smallest GPU that can train the job, by memory and then by time.
 void KeepSmallest(std::vector<spec::Feasibility>& plans) {
   const auto smallest =
       std::min_element(plans.begin(), plans.end(), [&](const auto& a, const auto& b) {
@@ -310,7 +321,8 @@ absl::StatusOr<int> PlanGpus(Context& context, const v1::JobSpec& job_spec, Opti
   return yes ? kExitOk : kExitDoesNotFit;
 }
 
-absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_spec, const Options& options) {
+absl::StatusOr<int> PlanLargest(const v1::JobSpec& job_file, const Options& options) {
+  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec, Completed(job_file));
   int64_t ignored = 0;
   HEARTH_ASSIGN_OR_RETURN(const std::vector<const spec::GpuRow*> rows,
                           ChosenGpus(options.gpu.empty() ? kAllGpus : options.gpu, ignored));
@@ -352,6 +364,15 @@ absl::StatusOr<int> PlanAccuracy(Context& context, const Options& options) {
   return kExitOk;
 }
 
+// An error about the number of workers also says which option sets it.
+absl::StatusOr<int> NamingGpus(absl::StatusOr<int> planned) {
+  const absl::Status& status = planned.status();
+  return absl::IsInvalidArgument(status) && absl::StrContains(status.message(), "resources.workers")
+             ? absl::InvalidArgumentError(
+                   absl::StrCat(status.message(), "; --gpus N sets resources.workers"))
+             : planned;
+}
+
 absl::StatusOr<int> Run(Context& context, Options options) {
   if (options.presets) {
     return Presets();
@@ -368,13 +389,18 @@ absl::StatusOr<int> Run(Context& context, Options options) {
   prices.per_gpu_hour =
       prices.per_gpu_hour == 0 ? context.prices.per_gpu_hour : prices.per_gpu_hour;
   prices.currency = context.prices.currency;
-  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job_spec,
-                          LoadJobFile(options.file, options.assignments));
-  if (!options.largest && (!options.gpu.empty() || options.smallest)) {
-    return PlanGpus(context, job_spec, std::move(options));
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec job_spec, LoadJobFile(options.file, options.assignments));
+  job_spec = spec::JobOfQuestion(std::move(job_spec), options.query);
+  if (options.largest) {
+    return NamingGpus(PlanLargest(job_spec, options));
   }
-  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec completed, Completed(job_spec));
-  return options.largest ? PlanLargest(completed, options) : PlanMemory(completed, options);
+  return !options.gpu.empty() || options.smallest
+             ? NamingGpus(PlanGpus(context, job_spec, std::move(options)))
+             : PlanMemory(job_spec, options);
+}
+
+std::string DefaultText(double value) {
+  return absl::StrFormat(" (default: %g)", value);
 }
 
 // The questions that go with the job file. Returns the options that mean nothing without a GPU.
@@ -386,7 +412,9 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
   app.add_flag("--largest", options.largest,
                "Show the largest model of the job's family on every GPU, or on that of --gpu");
   app.add_flag("--smallest", options.smallest, "Show the smallest GPU that trains the job");
-  app.add_option("--gpus", options.query.gpus, "GPUs of one host (default: resources.workers)")
+  app.add_option(
+         "--gpus", options.query.gpus,
+         "GPUs of one host: plans the job with so many resources.workers (default: its own)")
       ->check(CLI::Range(1, spec::kMostPlannedGpus));
   app.add_option("--calibration", options.calibration,
                  "File of hearth-trainer bench --calibrate, instead of the shipped one");
@@ -395,8 +423,9 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
                "what earlier jobs measured. --coordinator and --context imply this");
   spec::FeasibilityQuery& query = options.query;
   return {
-      app.add_option("--tokens", options.tokens,
-                     "Tokens to train on: 3e9, 3B, or 20x the parameters (default: train.steps)"),
+      app.add_option(
+          "--tokens", options.tokens,
+          "Tokens to train on: 3e9, 3B, or 20x the parameters (default: those of train.steps)"),
       app.add_option("--host-memory", options.host_memory,
                      "Memory of the host that the processes of these GPUs may pin, e.g. 100GiB: "
                      "offload is then proposed or refused (default: with --gpu here what is free "
@@ -407,12 +436,18 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
       app.add_option("--price-hour", query.prices.per_gpu_hour, "Price of a GPU's hour, rented"),
       app.add_option("--card-price", query.card_price,
                      "Price of a GPU, bought (default: the list price)"),
-      app.add_option("--lifetime", query.lifetime_hours, "Hours that a bought GPU serves, above 0"),
+      app.add_option("--lifetime", query.lifetime_hours,
+                     absl::StrCat("Hours that a bought GPU serves, above 0",
+                                  DefaultText(query.lifetime_hours))),
       app.add_option("--mtbf", query.mtbf_hours,
-                     "Hours between two failures of a GPU; 0 = no failures"),
-      app.add_option("--restart", query.restart_seconds, "Seconds from a failure to the next step"),
+                     absl::StrCat("Hours between two failures of a GPU; 0 = no failures",
+                                  DefaultText(query.mtbf_hours))),
+      app.add_option("--restart", query.restart_seconds,
+                     absl::StrCat("Seconds from a failure to the next step",
+                                  DefaultText(query.restart_seconds))),
       app.add_option("--checkpoint", query.checkpoint_seconds,
-                     "Seconds that a checkpoint stops training for"),
+                     absl::StrCat("Seconds that a checkpoint stops training for",
+                                  DefaultText(query.checkpoint_seconds))),
       app.add_option("--sort", options.sort,
                      "With --gpu all, order by hours (default), cost, memory or name")
           ->check(CLI::IsMember({"hours", "cost", "memory", "name"})),
@@ -470,7 +505,7 @@ Action SetupPlan(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_option("--memory", options->memory,
                  "Memory of a worker's device, e.g. 32GiB: says whether the job fits, and resolves "
-                 "micro_batch_size: auto");
+                 "micro_batch_size: auto; with --gpu in place of that GPU's memory");
   app.add_option("--threads", options->threads, "CPU threads per rank")->check(CLI::PositiveNumber);
   app.add_flag("--verbose", options->verbose,
                "Print a line per buffer; with --gpu one per product");

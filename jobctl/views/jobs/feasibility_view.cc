@@ -10,15 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/time.h"
-#include "common/base/html.h"
 #include "common/base/units.h"
-#include "common/plot/svg.h"
 #include "common/spec/feasibility/feasibility_text.h"
 #include "common/spec/feasibility/memory/parameter_bytes.h"
 #include "common/spec/feasibility/step_parts.h"
 #include "common/spec/gpus/gpus.h"
-#include "jobctl/views/output/output.h"
+#include "jobctl/views/jobs/plan_columns.h"
 #include "jobctl/views/output/table.h"
 #include "jobctl/views/text/display_text.h"
 #include "nlohmann/json.hpp"
@@ -32,81 +29,20 @@ double Gb(int64_t bytes) {
   return static_cast<double>(bytes) * 1e-9;
 }
 
-std::string Money(const std::optional<double>& amount, const std::string& currency) {
-  return amount.has_value() ? spec::MoneyText(*amount, currency) : "-";
-}
-
-const std::vector<std::string>& Header() {
-  static const auto& header = *new std::vector<std::string>{
-      "GPU",     "VERDICT", "GB",  "OF",    "BATCH", "RECOMPUTE", "TOK/S",
-      "OF-PEAK", "TIME",    "KWH", "POWER", "RENT",  "BOUGHT",    "BASIS"};
+std::vector<std::string> Header() {
+  std::vector<std::string> header;
+  for (const PlanColumn& column : PlanColumns()) {
+    header.emplace_back(column.title);
+  }
   return header;
 }
 
 std::vector<std::string> Row(const Feasibility& f, const spec::FeasibilityQuery& query) {
-  const bool known = f.time.known();
-  const std::string& currency = query.prices.currency;
-  return {
-      f.gpu,
-      std::string(spec::VerdictName(f.verdict)),
-      absl::StrFormat("%.1f", Gb(f.total_bytes)),
-      absl::StrFormat("%.1f", Gb(f.device_bytes)),
-      absl::StrCat(f.micro_batch),
-      f.recompute,
-      known ? FormatCount(f.tok_s) : "-",
-      known ? absl::StrFormat("%.0f %%", 100 * f.peak_share()) : "-",
-      known ? HumanDuration(absl::Seconds(f.seconds)) : "-",
-      f.joules.has_value() ? absl::StrFormat("%.4g", *f.joules / 3.6e6) : "-",
-      Money(f.power_cost, currency),
-      Money(f.rent_cost, currency),
-      Money(f.purchase_cost, currency),
-      !f.plan_only.empty()                  ? "plan only"
-      : f.confidence.starts_with("nothing") ? "data sheet"
-                                            : "measured",
-  };
-}
-
-// Time in hours against the cost, or against energy where no price is known. A NO is no way to do
-// it, and is left out.
-std::string Picture(const std::vector<Feasibility>& plans, const spec::FeasibilityQuery& query) {
-  std::vector<plot::Curve> curves;
-  std::vector<std::string> names;
-  bool money = true;
-  for (const Feasibility& f : plans) {
-    money = money && (!f.time.known() || f.verdict == spec::Verdict::kNo || CostOf(f).has_value());
+  std::vector<std::string> row;
+  for (const PlanColumn& column : PlanColumns()) {
+    row.push_back(column.text(f, query.prices.currency));
   }
-  for (const Feasibility& f : plans) {
-    if (!f.time.known() || f.verdict == spec::Verdict::kNo) {
-      continue;
-    }
-    const double y = money ? CostOf(f).value_or(0) : f.joules.value_or(0) / 3.6e6;
-    curves.push_back({{f.seconds / 3600, y}});
-    names.push_back(f.gpu);
-  }
-  if (curves.empty()) {
-    return "";
-  }
-  plot::Range y_range = plot::kNothing;
-  double most = 1;
-  for (const plot::Curve& curve : curves) {
-    plot::Widen(curve, -1, y_range);
-    most = std::max(most, std::ceil(curve.front().x * 1.05));
-  }
-  y_range.low = 0;
-  const plot::Panel panel({70, 30, 560, 320}, {0, most}, plot::WithMargin(y_range));
-  std::string drawn;
-  std::vector<std::pair<double, size_t>> heights;
-  for (size_t i = 0; i < curves.size(); ++i) {
-    // Colours repeat; a browser shows the title beside the pointer.
-    absl::StrAppend(&drawn, "<g><title>", HtmlEscaped(names[i]), "</title>\n",
-                    panel.Rings(curves[i], plot::ColourOf(i)), "</g>\n");
-    heights.emplace_back(panel.HeightOf(curves[i].front().y), i);
-  }
-  const std::string title =
-      absl::StrCat("cost in ", money ? query.prices.currency : "kWh", " against time in hours");
-  return plot::Picture(
-      800, 400, title, false,
-      panel.Axes(title) + panel.Framed("plan", drawn) + panel.Names(heights, names));
+  return row;
 }
 
 constexpr const char* kLargestNote =
@@ -300,31 +236,6 @@ std::string PlanMarkdown(const std::vector<Feasibility>& plans,
     absl::StrAppend(&out, "\n```\n", spec::FeasibilityText(f, query, plans.size() == 1), "```\n");
   }
   return out;
-}
-
-std::string PlanHtml(const std::vector<Feasibility>& plans, const spec::FeasibilityQuery& query) {
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Plan</title>\n"
-      "<style>body{font-family:sans-serif;max-width:80em;margin:2em auto}td,th{padding:.2em "
-      ".6em;text-align:left}pre{overflow:auto}svg{width:100%}</style>\n<h1>Plan of ";
-  absl::StrAppend(&out, HtmlEscaped(plans.empty() ? "" : plans.front().job), "</h1>\n<table><tr>");
-  for (const std::string& title : Header()) {
-    absl::StrAppend(&out, "<th>", HtmlEscaped(title), "</th>");
-  }
-  absl::StrAppend(&out, "</tr>\n");
-  for (const Feasibility& f : plans) {
-    absl::StrAppend(&out, "<tr>");
-    for (const std::string& cell : Row(f, query)) {
-      absl::StrAppend(&out, "<td>", HtmlEscaped(cell), "</td>");
-    }
-    absl::StrAppend(&out, "</tr>\n");
-  }
-  absl::StrAppend(&out, "</table>\n", Picture(plans, query));
-  for (const Feasibility& f : plans) {
-    absl::StrAppend(&out, "<h2>", HtmlEscaped(f.gpu), "</h2>\n<pre>",
-                    HtmlEscaped(spec::FeasibilityText(f, query, true)), "</pre>\n");
-  }
-  return absl::StrCat(out, "</html>\n");
 }
 
 std::string PlanJson(const std::vector<Feasibility>& plans) {

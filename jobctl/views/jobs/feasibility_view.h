@@ -23,7 +23,8 @@ std::string PlanTable(const std::vector<spec::Feasibility>& plans,
                       int columns);
 std::string PlanMarkdown(const std::vector<spec::Feasibility>& plans,
                          const spec::FeasibilityQuery& query);
-// One page without scripts: the rows, time against cost as a picture, and each GPU's text.
+// One page that needs no network: the rows, which its script sorts by a click on a heading, time
+// against cost as a picture, and each GPU's text.
 std::string PlanHtml(const std::vector<spec::Feasibility>& plans,
                      const spec::FeasibilityQuery& query);
 // {"schema": "hearth.plan/v1", "plans": [..]}; what is not known is null.

@@ -1,10 +1,12 @@
 #include "jobctl/views/jobs/feasibility_view.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "jobctl/views/jobs/plan_columns.h"
 #include "nlohmann/json.hpp"
 
 namespace hearth::jobctl {
@@ -117,16 +119,81 @@ TEST(LargestJsonTest, NamesTheLargestModelAndTheNext) {
   EXPECT_TRUE(json["gpus"][1]["formats"][0]["too_large"].is_null());
 }
 
+// The picture of a page.
+std::string PictureOf(const std::string& html) {
+  const size_t begin = html.find("<svg");
+  return begin == std::string::npos ? "" : html.substr(begin, html.find("</svg>") - begin);
+}
+
 TEST(PlanHtmlTest, HasThePictureWithoutWhatCannotBeDone_AndEscapesNames) {
   const std::string html = PlanHtml(Plans(), {});
-  EXPECT_THAT(html, HasSubstr("<svg"));
-  EXPECT_THAT(html, HasSubstr("cost in $ against time in hours"));
   EXPECT_THAT(html, HasSubstr("a&lt;b"));
   EXPECT_THAT(html, Not(HasSubstr("a<b")));
-  const std::string picture =
-      html.substr(html.find("<svg"), html.find("</svg>") - html.find("<svg"));
-  EXPECT_THAT(picture, HasSubstr("<title>fast</title>"));
+  const std::string picture = PictureOf(html);
+  EXPECT_THAT(picture, HasSubstr("<title>fast: YES WITH CHANGES, 5h00m, $8.000</title>"));
+  EXPECT_THAT(picture, HasSubstr(">fast</text>"));
   EXPECT_THAT(picture, Not(HasSubstr("none<")));
+  EXPECT_THAT(picture, Not(HasSubstr(">step</text>")));
+}
+
+// Axes say what they show, in a unit that suits the times, of the first cost that is known of all.
+TEST(PlanHtmlTest, Axes_NameWhatTheyShow) {
+  struct Row {
+    double times;  // of the hours of Plans
+    bool rent, power;
+    const char *x, *y;
+  };
+  for (const Row& row : {
+           Row{1, true, false, ", hours</text>", ">cost of renting, $</text>"},
+           Row{0.05, true, true, ", minutes</text>", ">cost of renting, $</text>"},
+           Row{100, false, true, ", days</text>", ">cost of power, $</text>"},
+           Row{1, false, false, ", hours</text>", ">energy, kWh</text>"},
+       }) {
+    std::vector<spec::Feasibility> plans = Plans();
+    for (spec::Feasibility& f : plans) {
+      f.seconds *= row.times;
+      f.rent_cost = row.rent ? f.rent_cost : std::nullopt;
+      f.power_cost = row.power ? std::optional<double>(1) : std::nullopt;
+    }
+    const std::string picture = PictureOf(PlanHtml(plans, {}));
+    EXPECT_THAT(picture, HasSubstr(row.x));
+    EXPECT_THAT(picture, HasSubstr(" tokens, "));
+    EXPECT_THAT(picture, HasSubstr(row.y));
+  }
+}
+
+TEST(PlanHtmlTest, OfOneGpuOrWithoutATime_ThereIsNoPicture) {
+  std::vector<spec::Feasibility> plans = Plans();
+  EXPECT_EQ(PictureOf(PlanHtml({plans.front()}, {})), "");
+  for (spec::Feasibility& f : plans) {
+    f.time.unknown = "no rate";
+  }
+  EXPECT_EQ(PictureOf(PlanHtml(plans, {})), "");
+}
+
+// The script sorts by data-number; tests/integration/plan_page_test.py has a browser run it.
+TEST(PlanHtmlTest, Cells_HaveTheNumbersThatTheScriptSortsBy) {
+  std::vector<spec::Feasibility> plans = Plans();
+  plans[1].time.unknown = "no rate";
+  const std::string html = PlanHtml(plans, {});
+  size_t numbers = 0;
+  for (const PlanColumn& column : PlanColumns()) {
+    const bool number = column.number != nullptr;
+    numbers += number ? 1 : 0;
+    EXPECT_THAT(html,
+                HasSubstr(std::string("<th scope=\"col\"") +
+                          (column.shows_number() ? " class=\"right\"" : "") +
+                          (number ? " data-kind=\"number\">" : ">") + column.title + "</th>"));
+  }
+  EXPECT_EQ(numbers, PlanColumns().size() - 3) << "all but GPU, RECOMPUTE and BASIS";
+  EXPECT_THAT(html, HasSubstr("<td class=\"right\" data-number=\"72000\">20h00m</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"right\" data-number=\"18000\">5h00m</td>"));
+  EXPECT_THAT(html, HasSubstr("<td data-number=\"1\">YES WITH CHANGES</td>"));
+  EXPECT_THAT(html, HasSubstr("<td data-number=\"2\">NO</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"right\">-</td>")) << "what is not known has no number";
+  EXPECT_THAT(html, HasSubstr("document.querySelectorAll(\"table.sortable\")"));
+  EXPECT_THAT(html, HasSubstr("default-src 'none'")) << "nothing comes from the network";
+  EXPECT_THAT(html, HasSubstr("color-scheme:light dark"));
 }
 
 }  // namespace

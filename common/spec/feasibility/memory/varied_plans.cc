@@ -29,13 +29,19 @@ absl::Status CheckWhole(const v1::JobSpec& spec, ShardLevel shard) {
 
 }  // namespace
 
+void SetWorkers(int workers, v1::JobSpec& job_spec) {
+  v1::ResourceSpec& resources = *job_spec.mutable_resources();
+  const int fewest = resources.min_workers();
+  if (resources.has_min_workers() &&
+      (fewest > workers || fewest == std::max(1, resources.workers()))) {
+    resources.set_min_workers(workers);
+  }
+  resources.set_workers(workers);
+}
+
 VariedPlans::VariedPlans(v1::JobSpec job_spec, int gpus) : spec_(std::move(job_spec)), gpus_(gpus) {
   spec_.mutable_resources()->set_device("cuda");
-  v1::ResourceSpec& resources = *spec_.mutable_resources();
-  if (resources.min_workers() == resources.workers()) {  // its default, which follows
-    resources.set_min_workers(gpus);
-  }
-  resources.set_workers(gpus);
+  SetWorkers(gpus, spec_);
   const int64_t sequence = spec_.data().sequence_length();
   const int64_t own = spec_.batch().micro_batch_size();
   const int64_t limit = own > 0 ? own : std::max<int64_t>(1, kAutoMaxMicroBatchTokens / sequence);

@@ -55,6 +55,10 @@ struct Room {
   }
 };
 
+// Gives the job so many workers. resources.min_workers follows where it is as large, and is never
+// larger. The job need not be resolved.
+void SetWorkers(int workers, v1::JobSpec& job_spec);
+
 class VariedPlans {
  public:
   // `gpus` ranks on "cuda".

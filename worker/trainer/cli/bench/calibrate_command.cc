@@ -134,15 +134,12 @@ class Calibrator {
                         Elapsed(), std::string(GitCommit()), context_.gemm_version(),
                         context_.attention_version()),
         "`emulated`, `parallel` and `coded_state` are not measured by it: they are as they were.",
-        absl::StrFormat("%g s of load first. Products and attention by the scheme `%s`: rounds of "
-                        "%g ms of them, %g ms of other",
-                        kWarmSeconds, std::string(scheme.name), scheme.kernel_ms,
-                        scheme.products_ms),
-        absl::StrFormat("products and %g ms of memory-bound kernels; attention %g s a direction, "
-                        "each product %g s. Memory-bound",
-                        scheme.memory_ms, kAttentionSeconds, kProductSeconds),
-        absl::StrFormat("kernels in rounds of %g ms after %g ms of products, %g s. Medians over "
-                        "the last two thirds of a time.",
+        absl::StrFormat("%g s of load first. Products and attention by the scheme `%s`, in rounds:",
+                        kWarmSeconds, std::string(scheme.name)),
+        absl::StrFormat("%s; attention %g s a direction, each product %g s.", RoundText(scheme),
+                        kAttentionSeconds, kProductSeconds),
+        absl::StrFormat("Memory-bound kernels in rounds of %g ms after %g ms of products, %g s. "
+                        "Medians over the last two thirds of a time.",
                         kStepMemoryMs, kStepProductsMs, kAmongSeconds),
         absl::StrFormat("Copies (a kernel of 1 GiB), launches (a graph of the smallest kernels) "
                         "and watts: %g s each, afterwards.",

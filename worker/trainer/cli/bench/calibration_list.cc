@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/strings/str_format.h"
 #include "common/base/table_rows.h"
 #include "common/spec/feasibility/speed/calibration.h"
 
@@ -87,6 +88,14 @@ absl::Span<const LoadScheme> LoadSchemes() {
 
 const LoadScheme* FindLoadScheme(std::string_view name) {
   return FindRow(kSchemes, &LoadScheme::name, name);
+}
+
+std::string RoundText(const LoadScheme& scheme) {
+  const std::string others = scheme.products_ms > 0
+                                 ? absl::StrFormat(", %g ms of other products", scheme.products_ms)
+                                 : "";
+  return absl::StrFormat("%g ms of them%s and %g ms of memory-bound kernels", scheme.kernel_ms,
+                         others, scheme.memory_ms);
 }
 
 std::vector<ListedProduct> CalibrationProducts(int capability) {

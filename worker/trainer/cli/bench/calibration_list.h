@@ -1,6 +1,7 @@
 // What `bench --calibrate` measures, and in which company: tables, without a GPU.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +28,10 @@ struct LoadScheme {
 absl::Span<const LoadScheme> LoadSchemes();
 // Null: none of that name.
 const LoadScheme* FindLoadScheme(std::string_view name);
+
+// What a round has, after the kernels that are timed were named: "6.4 ms of them and 1.6 ms of
+// memory-bound kernels". A part that the scheme lacks is left out.
+std::string RoundText(const LoadScheme& scheme);
 
 // A product that is measured, and the table that it goes into.
 struct ListedProduct {

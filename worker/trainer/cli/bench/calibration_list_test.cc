@@ -122,5 +122,11 @@ TEST(LayerProducts, AreTheThreeOfEachWeight) {
   }
 }
 
+TEST(RoundText, NamesNoPartThatIsNotThere) {
+  EXPECT_EQ(RoundText(*FindLoadScheme("own")), "6.4 ms of them and 1.6 ms of memory-bound kernels");
+  EXPECT_EQ(RoundText(*FindLoadScheme("among")),
+            "1.6 ms of them, 4.8 ms of other products and 1.6 ms of memory-bound kernels");
+}
+
 }  // namespace
 }  // namespace hearth::trainer
