@@ -141,7 +141,8 @@ TEST(CalibrationTextTest, ReadsBackAsItWas) {
   }
 }
 
-// What the shipped calibrations were fitted to, and jobs that they were not.
+// What the shipped calibrations were fitted to, and jobs that they were not. Those of H200 were
+// measured on several cards and at several commits.
 TEST(AccuracyTest, PlansOfMeasuredRuns_AreWithinTheirBand) {
   const struct {
     const char* gpu;
@@ -149,7 +150,7 @@ TEST(AccuracyTest, PlansOfMeasuredRuns_AreWithinTheirBand) {
     double watts;
     size_t runs;
     int untuned;
-  } bands[] = {{"H200", 0.05, 0.10, 20, 11}, {"H100 SXM", 0.05, 0.03, 8, 8}};
+  } bands[] = {{"H200", 0.07, 0.04, 22, 21}, {"H100 SXM", 0.05, 0.03, 8, 8}};
   for (const auto& band : bands) {
     const GpuRow& gpu = GpuNamed(band.gpu);
     const std::vector<AccuracyRow> rows = Accuracy(gpu, CalibrationFor(gpu));
