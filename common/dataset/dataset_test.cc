@@ -1,12 +1,18 @@
 #include "common/dataset/dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/dataset/dataset_writer.h"
 #include "common/io/faulty_env.h"
+#include "common/io/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
@@ -244,6 +250,60 @@ TEST_F(DatasetTest, Writer_FailureAtAnyOperation_LeavesNoDataset) {
       EXPECT_FALSE(status.ok()) << n;
     }
   }
+}
+
+// What Add puts into the list is written later, while more is added; shards and masks included.
+TEST_F(DatasetTest, Writer_AddedAheadOfWriting_SameFiles) {
+  const auto contents = [](const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  std::string packed;
+  std::string mask;
+  for (int32_t token = 0; token < 50; ++token) {
+    AppendToken(TokenWidth::kUint16, token, &packed);
+    mask.push_back(static_cast<char>(token % 2));
+  }
+  std::vector<std::string> json;
+  for (const bool ahead : {false, true}) {
+    const std::string dir = dir_ + (ahead ? "/ahead" : "/plain");
+    DatasetWriter::Options options;
+    options.info.name = "same";
+    options.info.vocab = 300;
+    options.info.loss_tokens = 0;
+    options.shard_tokens = 16;
+    auto writer = DatasetWriter::Create(dir, options);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    std::vector<DatasetWriter::Writes> lists;
+    for (const auto& [begin, count, documents] :
+         {std::array<size_t, 3>{0, 10, 1}, {10, 32, 3}, {42, 8, 2}}) {
+      const std::string_view tokens = std::string_view(packed).substr(begin * 2, count * 2);
+      const std::string_view bits = std::string_view(mask).substr(begin, count);
+      (*writer)->Add(tokens, static_cast<int64_t>(documents), static_cast<int64_t>(count), bits,
+                     &lists.emplace_back());
+      if (!ahead) {
+        ASSERT_TRUE((*writer)->Carry(lists.back()).ok());
+      }
+    }
+    for (const DatasetWriter::Writes& list : lists) {
+      ASSERT_TRUE(!ahead || (*writer)->Carry(list).ok());
+    }
+    const auto info = (*writer)->Finish();
+    ASSERT_TRUE(info.ok()) << info.status();
+    EXPECT_EQ(info->documents, 6);
+    EXPECT_EQ(info->tokens, 50);
+    EXPECT_EQ(info->loss_tokens, 25);
+    ASSERT_EQ(info->shards.size(), 4u);
+    std::string all;
+    for (const ShardInfo& shard : info->shards) {
+      all += contents(dir + "/" + shard.file);
+      EXPECT_EQ(shard.sha256, Sha256Hex(contents(dir + "/" + shard.file)));
+      EXPECT_EQ(shard.mask_sha256, Sha256Hex(contents(dir + "/" + shard.mask)));
+    }
+    EXPECT_EQ(all, packed);
+    json.push_back(ToJson(*info));
+  }
+  EXPECT_EQ(json[0], json[1]);
 }
 
 TEST_F(DatasetTest, Writer_BadToken_Refused) {

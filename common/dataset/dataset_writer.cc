@@ -12,7 +12,8 @@
 namespace hearth::dataset {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+// The disk is given what was written each time that it is as much, so that Sync waits for little.
+constexpr int64_t kWriteBackBytes = int64_t{8} << 20;
 
 }  // namespace
 
@@ -32,13 +33,8 @@ DatasetWriter::~DatasetWriter() {
   }
 }
 
-absl::Status DatasetWriter::Growing::Open(Env& env, const std::string& path) {
-  HEARTH_ASSIGN_OR_RETURN(file, env.NewWritableFile(path));
-  return absl::OkStatus();
-}
-
 absl::Status DatasetWriter::Growing::Continue(Env& env, const std::string& path, int64_t bytes) {
-  // What stands behind was written after the last Save, and will come again.
+  // What stands behind was written after the last Sync, and will come again.
   HEARTH_RETURN_IF_ERROR(env.Truncate(path, bytes));
   {
     // The hash's state is not saved, so it is made from the bytes that stay.
@@ -49,22 +45,22 @@ absl::Status DatasetWriter::Growing::Continue(Env& env, const std::string& path,
   return absl::OkStatus();
 }
 
-absl::Status DatasetWriter::Growing::Flush() {
-  if (buffer.empty()) {
+absl::Status DatasetWriter::Growing::Append(std::string_view bytes) {
+  HEARTH_RETURN_IF_ERROR(file->Append(bytes));
+  begun += static_cast<int64_t>(bytes.size());
+  if (begun < kWriteBackBytes) {
     return absl::OkStatus();
   }
-  hash.Update(std::string_view(buffer));
-  HEARTH_RETURN_IF_ERROR(file->Append(buffer));
-  buffer.clear();
+  begun = 0;
+  file->StartWriteBack();
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> DatasetWriter::Growing::Close() {
-  HEARTH_RETURN_IF_ERROR(Flush());
+absl::Status DatasetWriter::Growing::Close() {
   HEARTH_RETURN_IF_ERROR(file->Sync());
   HEARTH_RETURN_IF_ERROR(file->Close());
   file.reset();
-  return hash.Hex();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<DatasetWriter>> DatasetWriter::Create(const std::string& dir,
@@ -111,7 +107,7 @@ absl::Status DatasetWriter::Resume(const DatasetInfo& saved) {
   info.loss_tokens = saved.loss_tokens;
   info.shards = saved.shards;
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.ListDir(temp_dir_));
-  // Files that were begun after the last Save.
+  // Files that were begun after the last Sync.
   for (const std::string& name : names) {
     const bool known = std::any_of(
         info.shards.begin(), info.shards.end(),
@@ -125,6 +121,7 @@ absl::Status DatasetWriter::Resume(const DatasetInfo& saved) {
     return absl::OkStatus();
   }
   const ShardInfo& shard = info.shards.back();
+  in_shard_ = true;
   if (info.has_mask()) {
     HEARTH_RETURN_IF_ERROR(
         mask_.Continue(env_, absl::StrCat(temp_dir_, "/", shard.mask), shard.tokens));
@@ -134,20 +131,37 @@ absl::Status DatasetWriter::Resume(const DatasetInfo& saved) {
 }
 
 absl::Status DatasetWriter::AddDocument(absl::Span<const int32_t> tokens) {
-  HEARTH_DCHECK(!options_.info.has_mask(), "documents with a mask come packed");
+  const DatasetInfo& info = options_.info;
+  HEARTH_DCHECK(!info.has_mask(), "documents with a mask come packed");
   for (const int32_t token : tokens) {
-    HEARTH_RETURN_IF_ERROR(Put(token));
+    if (token < 0 || token >= info.vocab) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(dir_, ": token ", token, " is not below the vocabulary ", info.vocab));
+    }
   }
-  if (options_.info.eos >= 0) {
-    HEARTH_RETURN_IF_ERROR(Put(options_.info.eos));
+  std::string packed(tokens.size() * static_cast<size_t>(Bytes(info.width)), '\0');
+  PackTokens(info.width, tokens, packed.data());
+  int64_t count = static_cast<int64_t>(tokens.size());
+  if (info.eos >= 0) {
+    AppendToken(info.width, info.eos, &packed);
+    ++count;
   }
-  ++options_.info.documents;
-  return absl::OkStatus();
+  return AddPackedDocument(packed, count, "");
 }
 
 absl::Status DatasetWriter::AddPackedDocument(std::string_view packed,
-                                              [[maybe_unused]] int64_t count,
+                                              int64_t count,
                                               std::string_view mask) {
+  Writes writes;
+  Add(packed, 1, count, mask, &writes);
+  return Carry(writes);
+}
+
+void DatasetWriter::Add(std::string_view packed,
+                        int64_t documents,
+                        [[maybe_unused]] int64_t count,
+                        std::string_view mask,
+                        Writes* writes) {
   DatasetInfo& info = options_.info;
   const size_t width = static_cast<size_t>(Bytes(info.width));
   HEARTH_DCHECK(packed.size() == static_cast<size_t>(count) * width, "whole tokens");
@@ -156,82 +170,85 @@ absl::Status DatasetWriter::AddPackedDocument(std::string_view packed,
     info.loss_tokens += static_cast<uint8_t>(bits) & kMaskCounts;
   }
   while (!packed.empty()) {
-    HEARTH_RETURN_IF_ERROR(OpenShard());
-    ShardInfo& shard = info.shards.back();
+    ShardInfo& shard = ShardWithRoom(writes);
     const int64_t room = options_.shard_tokens - shard.tokens;
     const size_t bytes = std::min(packed.size(), static_cast<size_t>(room) * width);
-    tokens_.buffer.append(packed.substr(0, bytes));
+    tokens_.hash.Update(packed.substr(0, bytes));
+    writes->push_back({Write::Kind::kAppend, false, "", packed.substr(0, bytes)});
     packed.remove_prefix(bytes);
     const int64_t tokens = static_cast<int64_t>(bytes / width);
     if (info.has_mask()) {
-      mask_.buffer.append(mask.substr(0, static_cast<size_t>(tokens)));
-      mask.remove_prefix(static_cast<size_t>(tokens));
+      const std::string_view part = mask.substr(0, static_cast<size_t>(tokens));
+      mask_.hash.Update(part);
+      writes->push_back({Write::Kind::kAppend, true, "", part});
+      mask.remove_prefix(part.size());
     }
     shard.tokens += tokens;
     info.tokens += tokens;
-    if (tokens_.buffer.size() >= kBufferBytes) {
-      HEARTH_RETURN_IF_ERROR(Flush());
-    }
   }
-  ++info.documents;
+  info.documents += documents;
+}
+
+ShardInfo& DatasetWriter::ShardWithRoom(Writes* writes) {
+  DatasetInfo& info = options_.info;
+  if (in_shard_ && info.shards.back().tokens >= options_.shard_tokens) {
+    EndShard(writes);
+  }
+  if (!in_shard_) {
+    ShardInfo shard;
+    shard.file = absl::StrFormat("shard-%05d.bin", info.shards.size());
+    writes->push_back({Write::Kind::kOpen, false, shard.file, ""});
+    if (info.has_mask()) {
+      shard.mask = absl::StrFormat("shard-%05d.mask", info.shards.size());
+      writes->push_back({Write::Kind::kOpen, true, shard.mask, ""});
+    }
+    info.shards.push_back(std::move(shard));
+    in_shard_ = true;
+  }
+  return info.shards.back();
+}
+
+void DatasetWriter::EndShard(Writes* writes) {
+  ShardInfo& shard = options_.info.shards.back();
+  shard.sha256 = tokens_.hash.Hex();
+  writes->push_back({Write::Kind::kClose, false, "", ""});
+  if (options_.info.has_mask()) {
+    shard.mask_sha256 = mask_.hash.Hex();
+    writes->push_back({Write::Kind::kClose, true, "", ""});
+  }
+  in_shard_ = false;
+}
+
+absl::Status DatasetWriter::Carry(absl::Span<const Write> writes) {
+  for (const Write& write : writes) {
+    HEARTH_RETURN_IF_ERROR(Do(write));
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<DatasetInfo> DatasetWriter::Save() {
-  HEARTH_RETURN_IF_ERROR(Flush());
+absl::Status DatasetWriter::Do(const Write& write) {
+  Growing& growing = write.mask ? mask_ : tokens_;
+  switch (write.kind) {
+    case Write::Kind::kOpen: {
+      HEARTH_ASSIGN_OR_RETURN(growing.file,
+                              env_.NewWritableFile(absl::StrCat(temp_dir_, "/", write.file)));
+      return absl::OkStatus();
+    }
+    case Write::Kind::kAppend:
+      return growing.Append(write.bytes);
+    case Write::Kind::kClose:
+      return growing.Close();
+  }
+  return absl::InternalError("unknown kind of write");
+}
+
+absl::Status DatasetWriter::Sync() {
   for (Growing* growing : {&tokens_, &mask_}) {
     if (growing->file != nullptr) {
       HEARTH_RETURN_IF_ERROR(growing->file->Sync());
     }
   }
-  HEARTH_RETURN_IF_ERROR(env_.SyncDir(temp_dir_));
-  return options_.info;
-}
-
-// A shard that has room.
-absl::Status DatasetWriter::OpenShard() {
-  DatasetInfo& info = options_.info;
-  if (tokens_.file != nullptr && info.shards.back().tokens >= options_.shard_tokens) {
-    HEARTH_RETURN_IF_ERROR(CloseShard());
-  }
-  if (tokens_.file == nullptr) {
-    ShardInfo shard;
-    shard.file = absl::StrFormat("shard-%05d.bin", info.shards.size());
-    HEARTH_RETURN_IF_ERROR(tokens_.Open(env_, absl::StrCat(temp_dir_, "/", shard.file)));
-    if (info.has_mask()) {
-      shard.mask = absl::StrFormat("shard-%05d.mask", info.shards.size());
-      HEARTH_RETURN_IF_ERROR(mask_.Open(env_, absl::StrCat(temp_dir_, "/", shard.mask)));
-    }
-    info.shards.push_back(std::move(shard));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status DatasetWriter::Put(int32_t token) {
-  DatasetInfo& info = options_.info;
-  if (token < 0 || token >= info.vocab) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(dir_, ": token ", token, " is not below the vocabulary ", info.vocab));
-  }
-  HEARTH_RETURN_IF_ERROR(OpenShard());
-  AppendToken(info.width, token, &tokens_.buffer);
-  ++info.shards.back().tokens;
-  ++info.tokens;
-  return tokens_.buffer.size() >= kBufferBytes ? Flush() : absl::OkStatus();
-}
-
-absl::Status DatasetWriter::Flush() {
-  HEARTH_RETURN_IF_ERROR(tokens_.Flush());
-  return mask_.Flush();
-}
-
-absl::Status DatasetWriter::CloseShard() {
-  ShardInfo& shard = options_.info.shards.back();
-  HEARTH_ASSIGN_OR_RETURN(shard.sha256, tokens_.Close());
-  if (mask_.file != nullptr) {
-    HEARTH_ASSIGN_OR_RETURN(shard.mask_sha256, mask_.Close());
-  }
-  return absl::OkStatus();
+  return env_.SyncDir(temp_dir_);
 }
 
 absl::StatusOr<DatasetInfo> DatasetWriter::Finish() {
@@ -239,8 +256,10 @@ absl::StatusOr<DatasetInfo> DatasetWriter::Finish() {
   if (info.tokens == 0) {
     return absl::InvalidArgumentError(absl::StrCat(dir_, ": no tokens"));
   }
-  if (tokens_.file != nullptr) {
-    HEARTH_RETURN_IF_ERROR(CloseShard());
+  if (in_shard_) {
+    Writes writes;
+    EndShard(&writes);
+    HEARTH_RETURN_IF_ERROR(Carry(writes));
   }
   for (const auto& [name, bytes] : options_.tokenizer_files) {
     HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(absl::StrCat(temp_dir_, "/", name), bytes));

@@ -7,28 +7,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/dataset/format.h"
+#include "common/dataset/packed_tokens.h"
 #include "common/io/env.h"
 #include "common/io/sha256.h"
 
 namespace hearth::dataset {
-
-// `token` as a shard has it.
-inline void AppendToken(TokenWidth width, int32_t token, std::string* out) {
-  const uint32_t value = static_cast<uint32_t>(token);
-  const char bytes[] = {static_cast<char>(value), static_cast<char>(value >> 8),
-                        static_cast<char>(value >> 16), static_cast<char>(value >> 24)};
-  out->append(bytes, static_cast<size_t>(Bytes(width)));
-}
-
-// uint16 up to 65536.
-inline TokenWidth WidthOf(int32_t vocab) {
-  return vocab <= 65536 ? TokenWidth::kUint16 : TokenWidth::kUint32;
-}
 
 // Writes shards into a folder of another name and renames it to `dir` in Finish: `dir` is whole or
 // absent. Not thread-safe.
@@ -43,7 +32,7 @@ class DatasetWriter {
     // Folder to write in. Empty: `<dir>.tmp-` and a random number, removed by the destructor if
     // Finish was not called.
     std::string work_dir;
-    // What Save returned: go on in `work_dir` from there. What was written later is dropped.
+    // What info() was at a Sync: go on in `work_dir` from there. What was written later is dropped.
     std::optional<DatasetInfo> resume;
   };
 
@@ -62,11 +51,32 @@ class DatasetWriter {
   // all below the vocabulary. `mask`: `count` bytes of format.h where info.has_mask(), else empty.
   absl::Status AddPackedDocument(std::string_view packed, int64_t count, std::string_view mask);
 
+  // What is to be done to the dataset's files, in order.
+  struct Write {
+    enum class Kind { kOpen, kAppend, kClose };
+    Kind kind;
+    bool mask;               // of a mask file; else of a shard's tokens
+    std::string file;        // kOpen
+    std::string_view bytes;  // kAppend
+  };
+  using Writes = std::vector<Write>;
+
+  // AddPackedDocument in two steps, for two threads: while one adds, which counts and hashes, the
+  // other writes what was added before, in the order of adding. The bytes must live until they are
+  // written. `documents`: how many the tokens are.
+  void Add(std::string_view packed,
+           int64_t documents,
+           int64_t count,
+           std::string_view mask,
+           Writes* writes);
+  absl::Status Carry(absl::Span<const Write> writes);
+
   TokenWidth width() const { return options_.info.width; }
   const DatasetInfo& info() const { return options_.info; }  // so far
 
-  // Makes durable what was added, and returns what Options.resume needs to go on from here.
-  absl::StatusOr<DatasetInfo> Save();
+  // Makes durable what was written. Options.resume needs the info() of this moment to go on from
+  // here.
+  absl::Status Sync();
 
   // Flushes, fsyncs, writes dataset.json, renames. Call it once, last. kInvalidArgument: no
   // token was added.
@@ -76,28 +86,27 @@ class DatasetWriter {
   DatasetWriter(std::string dir, Options options, Env& env);
   // A file that grows: the tokens of a shard, or their mask.
   struct Growing {
-    std::unique_ptr<WritableFile> file;
-    Sha256 hash;
-    std::string buffer;
+    Sha256 hash;                         // of what was added
+    std::unique_ptr<WritableFile> file;  // null: none is open
+    int64_t begun = 0;                   // bytes since the last one that the disk was given
 
-    absl::Status Open(Env& env, const std::string& path);
     // The first `bytes` bytes of what is there, and on from them.
     absl::Status Continue(Env& env, const std::string& path, int64_t bytes);
-    absl::Status Flush();
-    absl::StatusOr<std::string> Close();  // its SHA-256
+    absl::Status Append(std::string_view bytes);
+    absl::Status Close();
   };
 
-  absl::Status Put(int32_t token);
-  absl::Status OpenShard();
+  ShardInfo& ShardWithRoom(Writes* writes);
+  void EndShard(Writes* writes);
   absl::Status Resume(const DatasetInfo& info);
-  absl::Status Flush();
-  absl::Status CloseShard();
+  absl::Status Do(const Write& write);
 
   const std::string dir_;
   const std::string temp_dir_;
   const bool keep_temp_dir_;
   Options options_;
   Env& env_;
+  bool in_shard_ = false;  // the last of info.shards grows
   Growing tokens_;
   Growing mask_;  // never open where info.has_mask() is false
   bool finished_ = false;

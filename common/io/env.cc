@@ -117,6 +117,8 @@ class PosixWritableFile : public WritableFile {
     return absl::OkStatus();
   }
 
+  void StartWriteBack() override { sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE); }
+
   absl::Status Sync() override {
     HEARTH_RETURN_IF_ERROR(fault::Check("io.sync"));
     if (fsync(fd_.get()) != 0) {

@@ -28,6 +28,9 @@ class WritableFile {
   virtual absl::Status Allocate(int64_t bytes) = 0;
   // From any thread; what parallel calls write must not overlap.
   virtual absl::Status WriteAt(int64_t offset, std::string_view data) = 0;
+  // Asks the disk to take what was appended, and does not wait for it: a later Sync waits less, and
+  // tells of errors. The file system may ignore it.
+  virtual void StartWriteBack() {}
   // Data and metadata are on the disk when it returns OK.
   virtual absl::Status Sync() = 0;
   virtual absl::Status Close() = 0;

@@ -37,6 +37,18 @@ TEST_F(EnvTest, NewAppendableFile_ExistingFile_AppendsAtItsEnd) {
   EXPECT_EQ(env_.FileSize(Path("a")).value(), 6);
 }
 
+TEST_F(EnvTest, StartWriteBack_BetweenAppends_ChangesNoByte) {
+  const std::string part(100'000, 'x');
+  auto file = env_.NewWritableFile(Path("a"));
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE((*file)->Append(part).ok());
+  (*file)->StartWriteBack();
+  EXPECT_TRUE((*file)->Append("end").ok());
+  EXPECT_TRUE((*file)->Sync().ok());
+  EXPECT_TRUE((*file)->Close().ok());
+  EXPECT_EQ(env_.ReadFile(Path("a")).value(), part + "end");
+}
+
 TEST_F(EnvTest, NewWritableFile_ExistingFile_Truncates) {
   ASSERT_TRUE(env_.WriteFileAtomically(Path("a"), "one").ok());
   ASSERT_TRUE(env_.NewWritableFile(Path("a")).ok());

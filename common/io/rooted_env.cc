@@ -102,6 +102,7 @@ class RootedEnv::File : public WritableFile {
   absl::Status WriteAt(int64_t offset, std::string_view data) override {
     return pinned_.Named(file_->WriteAt(offset, data));
   }
+  void StartWriteBack() override { file_->StartWriteBack(); }
   absl::Status Sync() override { return pinned_.Named(file_->Sync()); }
   absl::Status Close() override { return pinned_.Named(file_->Close()); }
 

@@ -10,7 +10,10 @@ struct Sha256::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
   ~State() { EVP_MD_CTX_free(context); }
   void Start() {
-    HEARTH_CHECK(context != nullptr && EVP_DigestInit_ex(context, EVP_sha256(), nullptr) == 1,
+    // Looked up once: with EVP_sha256() libcrypto searches its tables, under a lock, each time.
+    static EVP_MD* const kSha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+    HEARTH_CHECK(context != nullptr && kSha256 != nullptr &&
+                     EVP_DigestInit_ex2(context, kSha256, nullptr) == 1,
                  "libcrypto has SHA-256");
   }
 };

@@ -51,6 +51,7 @@ void AddedTokens::Add(const AddedToken& token, std::string_view content) {
     node = it->second;
   }
   first_.set(static_cast<uint8_t>(content[0]));
+  begin_ = content[0];
   if (entry_of_node_[node] < 0) {
     entry_of_node_[node] = static_cast<int32_t>(tokens_.size());
     tokens_.push_back({token, content.size()});
@@ -73,14 +74,23 @@ const AddedTokens::Entry* AddedTokens::Match(std::string_view text, size_t at) c
   return best;
 }
 
+size_t AddedTokens::NextBegin(std::string_view text, size_t at) const {
+  if (first_.none()) {
+    return text.size();
+  }
+  if (first_.count() == 1) {
+    return std::min(text.find(begin_, at), text.size());  // mostly <
+  }
+  while (at < text.size() && !first_[static_cast<uint8_t>(text[at])]) {
+    ++at;
+  }
+  return at;
+}
+
 std::vector<AddedTokens::Part> AddedTokens::Split(std::string_view text) const {
   std::vector<Part> parts;
   size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
-    if (!first_[static_cast<uint8_t>(text[at])]) {
-      ++at;
-      continue;
-    }
+  for (size_t at = NextBegin(text, 0); at < text.size(); at = NextBegin(text, at)) {
     const Entry* entry = Match(text, at);
     if (entry == nullptr) {
       ++at;

@@ -35,11 +35,14 @@ class AddedTokens {
     size_t length = 0;
   };
 
+  // The first place from `at` on whose byte begins a token; text.size(): none.
+  size_t NextBegin(std::string_view text, size_t at) const;
   // The longest token at `at`, or nullptr.
   const Entry* Match(std::string_view text, size_t at) const;
 
   std::vector<Entry> tokens_;
-  std::bitset<256> first_;
+  std::bitset<256> first_;  // bytes with which tokens begin
+  char begin_ = 0;          // one of them
   // A trie: node and byte to node; node to entry, -1 for none.
   absl::flat_hash_map<uint64_t, uint32_t> edges_;
   std::vector<int32_t> entry_of_node_ = {-1};

@@ -1,7 +1,9 @@
 #include "common/tokenizer/bpe_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace hearth::tokenizer {
@@ -21,10 +23,27 @@ struct Key {
   }
 };
 
-// A piece of at most kCachedBytes bytes, zeros, its length.
-Key MakeKey(std::string_view piece) {
+// From byte sizeof(Key) - n on: n ones, then zeros.
+constexpr auto kMasks = [] {
+  std::array<uint8_t, 2 * sizeof(Key)> masks{};
+  std::fill_n(masks.begin(), sizeof(Key), 0xff);
+  return masks;
+}();
+
+// A piece of at most kCachedBytes bytes, zeros, its length. `end`: of readable memory.
+inline Key MakeKey(std::string_view piece, const char* end) {
   Key key = {};
-  std::memcpy(key.words, piece.data(), piece.size());
+  if (static_cast<size_t>(end - piece.data()) >= sizeof key) {
+    // Copies of a fixed size stay in registers.
+    Key mask;
+    std::memcpy(&key, piece.data(), sizeof key);
+    std::memcpy(&mask, kMasks.data() + sizeof key - piece.size(), sizeof mask);
+    for (size_t i = 0; i < std::size(key.words); ++i) {
+      key.words[i] &= mask.words[i];
+    }
+  } else {
+    std::memcpy(key.words, piece.data(), piece.size());
+  }
   key.words[3] |= static_cast<uint64_t>(piece.size()) << 56;
   return key;
 }
@@ -37,12 +56,21 @@ size_t CacheSlot(const Key& key) {
   return h >> (64 - kCacheBits);
 }
 
-struct CacheEntry {
-  Key key;  // all zero: empty, as no piece has the length 0
+struct alignas(64) CacheEntry {  // a line of the processor's cache
+  Key key;                       // all zero: empty, as no piece has the length 0
   int32_t count;
   int32_t tokens[kCachedTokens];
 };
 static_assert(sizeof(CacheEntry) == 64);
+
+// A piece that waits for its entry, which the processor fetches meanwhile: the cache is larger than
+// those near to it.
+struct Waiting {
+  Key key;
+  std::string_view piece;
+  CacheEntry* entry;  // null: it is too long for one
+};
+constexpr size_t kMostWaiting = 16;
 
 }  // namespace
 
@@ -58,7 +86,10 @@ struct BpeModel::HeapEntry {
 
 struct BpeModel::Scratch::State {
   std::vector<CacheEntry> cache = std::vector<CacheEntry>(size_t{1} << kCacheBits);
-  std::vector<int32_t> tokens;
+  std::array<Waiting, kMostWaiting> waiting;  // a ring
+  size_t added = 0;
+  size_t encoded = 0;
+  std::vector<int32_t> tokens;  // of the piece at hand
   std::vector<uint32_t> previous;
   std::vector<uint32_t> next;
   std::vector<HeapEntry> heap;
@@ -200,38 +231,53 @@ void BpeModel::EncodeUncached(std::string_view piece, Scratch::State* state) con
   }
 }
 
-void BpeModel::Encode(std::string_view piece,
-                      Scratch* scratch,
-                      std::vector<int32_t>* out,
-                      size_t* size) const {
+void BpeModel::Add(std::string_view piece, const char* end, Scratch* scratch, Output* out) const {
   Scratch::State* state = scratch->state_.get();
-  // A hit below copies kCachedTokens, however many count, so there has to be room for all.
-  if (out->size() < *size + kCachedTokens) {
-    out->resize(*size + *size / 2 + 1024);
+  if (state->added - state->encoded == kMostWaiting) {
+    EncodeNext(state, out);
   }
-  CacheEntry* entry = nullptr;
-  Key key;
+  Waiting& waiting = state->waiting[state->added++ % kMostWaiting];
+  waiting.piece = piece;
+  waiting.entry = nullptr;
   if (piece.size() <= kCachedBytes) {
-    key = MakeKey(piece);
-    entry = &state->cache[CacheSlot(key)];
-    if (entry->key == key) {
-      std::memcpy(out->data() + *size, entry->tokens, sizeof entry->tokens);
-      *size += static_cast<size_t>(entry->count);
-      return;
-    }
+    waiting.key = MakeKey(piece, end);
+    waiting.entry = &state->cache[CacheSlot(waiting.key)];
+    __builtin_prefetch(waiting.entry);
   }
-  EncodeUncached(piece, state);
+}
+
+void BpeModel::Finish(Scratch* scratch, Output* out) const {
+  Scratch::State* state = scratch->state_.get();
+  while (state->encoded != state->added) {
+    EncodeNext(state, out);
+  }
+}
+
+void BpeModel::EncodeNext(Scratch::State* state, Output* out) const {
+  const Waiting& next = state->waiting[state->encoded++ % kMostWaiting];
+  // A hit below copies kCachedTokens, however many count, so there has to be room for all.
+  if (out->tokens.size() < out->size + kCachedTokens) {
+    out->tokens.resize(out->size + out->size / 2 + 1024);
+  }
+  CacheEntry* const entry = next.entry;
+  if (entry != nullptr && entry->key == next.key) {
+    std::memcpy(out->tokens.data() + out->size, entry->tokens, sizeof entry->tokens);
+    out->size += static_cast<size_t>(entry->count);
+    return;
+  }
+  EncodeUncached(next.piece, state);
   const std::vector<int32_t>& tokens = state->tokens;
   if (entry != nullptr && tokens.size() <= kCachedTokens) {
-    entry->key = key;
+    entry->key = next.key;
     entry->count = static_cast<int32_t>(tokens.size());
     std::copy(tokens.begin(), tokens.end(), entry->tokens);
   }
-  if (out->size() < *size + tokens.size()) {
-    out->resize(*size + *size / 2 + tokens.size() + 1024);
+  if (out->tokens.size() < out->size + tokens.size()) {
+    out->tokens.resize(out->size + out->size / 2 + tokens.size() + 1024);
   }
-  std::copy(tokens.begin(), tokens.end(), out->begin() + static_cast<std::ptrdiff_t>(*size));
-  *size += tokens.size();
+  std::copy(tokens.begin(), tokens.end(),
+            out->tokens.begin() + static_cast<std::ptrdiff_t>(out->size));
+  out->size += tokens.size();
 }
 
 }  // namespace hearth::tokenizer

@@ -44,13 +44,19 @@ class BpeModel {
 
   explicit BpeModel(Parts parts);
 
-  // Tokens of a piece (any bytes, not empty): at each step the best merge, the leftmost of equals.
-  // Writes them behind out[*size] and raises *size; grows `out` as it needs, never shrinks it. A
-  // Scratch serves one model only.
-  void Encode(std::string_view piece,
-              Scratch* scratch,
-              std::vector<int32_t>* out,
-              size_t* size) const;
+  // Where tokens go: behind tokens[size], which is raised. The vector grows as it has to and never
+  // shrinks.
+  struct Output {
+    std::vector<int32_t> tokens;
+    size_t size = 0;
+  };
+
+  // Makes a piece (any bytes, not empty) into tokens: at each step the best merge, the leftmost of
+  // equals. They come out when some more pieces were added, at the latest with Finish; the bytes
+  // must live until then. `end`: up to it memory behind the piece may be read. A Scratch serves one
+  // model only.
+  void Add(std::string_view piece, const char* end, Scratch* scratch, Output* out) const;
+  void Finish(Scratch* scratch, Output* out) const;
 
  private:
   struct Slot {
@@ -71,6 +77,7 @@ class BpeModel {
   size_t MergeShort(int32_t* tokens, size_t n) const;
   void MergeLong(Scratch::State* state) const;
   void EncodeUncached(std::string_view piece, Scratch::State* state) const;
+  void EncodeNext(Scratch::State* state, Output* out) const;
 
   Parts parts_;
   std::vector<Slot> table_;  // open addressing, a power of two

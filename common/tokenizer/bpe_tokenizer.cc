@@ -89,16 +89,19 @@ absl::Status BpeTokenizer::Build() {
 
 absl::Status BpeTokenizer::EncodePart(std::string_view text,
                                       Buffers* buffers,
-                                      std::vector<int32_t>* out,
-                                      size_t* size) const {
+                                      BpeModel::Output* out) const {
   std::string spaced;
   if (file_.prefix_space && text.front() != ' ') {
     spaced = absl::StrCat(" ", std::string(text));
     text = spaced;
   }
-  return pre_tokenizer_.Cut(text, &buffers->regex, [&](std::string_view piece) {
-    model_->Encode(piece, &buffers->model, out, size);
-  });
+  const char* const end = text.data() + text.size();
+  const absl::Status status = pre_tokenizer_.Cut(
+      text, &buffers->regex,
+      [&](std::string_view piece) { model_->Add(piece, end, &buffers->model, out); });
+  // After an error, too: no piece may wait when its text is gone.
+  model_->Finish(&buffers->model, out);
+  return status;
 }
 
 absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
@@ -108,13 +111,13 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
   }
   std::unique_ptr<Buffers> buffers = pool_->Take();
   // Filled by index, so it has a size and not a reserve; where that is too small, it grows.
-  std::vector<int32_t> out(text.size() / 3 + 64);
-  size_t size = 0;
+  BpeModel::Output out;
+  out.tokens.resize(text.size() / 3 + 64);
   const auto put = [&](int32_t id) {
-    if (size == out.size()) {
-      out.resize(size * 2);
+    if (out.size == out.tokens.size()) {
+      out.tokens.resize(out.size * 2);
     }
-    out[size++] = id;
+    out.tokens[out.size++] = id;
   };
   absl::Status status;
   // As in the tokenizers library: raw tokens, normalisation, the other added tokens, pieces.
@@ -124,14 +127,14 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
       raw = normal;
     }
     if (normalized_.empty()) {
-      status.Update(EncodePart(raw, buffers.get(), &out, &size));
+      status.Update(EncodePart(raw, buffers.get(), &out));
       return;
     }
     for (const AddedTokens::Part& part : normalized_.Split(raw)) {
       if (part.id >= 0) {
         put(part.id);
       } else {
-        status.Update(EncodePart(part.text, buffers.get(), &out, &size));
+        status.Update(EncodePart(part.text, buffers.get(), &out));
       }
     }
   };
@@ -154,8 +157,8 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
   }
   pool_->Give(std::move(buffers));
   HEARTH_RETURN_IF_ERROR(status);
-  out.resize(size);
-  return out;
+  out.tokens.resize(out.size);
+  return std::move(out.tokens);
 }
 
 absl::StatusOr<std::string> BpeTokenizer::Decode(absl::Span<const int32_t> tokens) const {

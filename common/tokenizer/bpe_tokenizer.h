@@ -52,10 +52,7 @@ class BpeTokenizer {
 
   explicit BpeTokenizer(TokenizerFile file);
   absl::Status Build();
-  absl::Status EncodePart(std::string_view text,
-                          Buffers* buffers,
-                          std::vector<int32_t>* out,
-                          size_t* size) const;
+  absl::Status EncodePart(std::string_view text, Buffers* buffers, BpeModel::Output* out) const;
 
   TokenizerFile file_;  // without merges
   std::unique_ptr<BpeModel> model_;

@@ -134,54 +134,66 @@ const CharClasses& CharClasses::Get() {
   return classes;
 }
 
+const uint8_t* SkipNonAscii(const uint8_t* p, const uint8_t* end) {
+  const auto follows = [&p, end](int i, uint8_t least, uint8_t most) {
+    return end - p > i && p[i] >= least && p[i] <= most;
+  };
+  // Unicode, table 3-7.
+  while (p != end && *p >= 0x80) {
+    const uint8_t c = *p;
+    if (c >= 0xc2 && c < 0xe0 && follows(1, 0x80, 0xbf)) {
+      p += 2;
+    } else if (c >= 0xe0 && c < 0xf0 &&
+               follows(1, c == 0xe0 ? 0xa0 : 0x80, c == 0xed ? 0x9f : 0xbf) &&
+               follows(2, 0x80, 0xbf)) {
+      p += 3;
+    } else if (c >= 0xf0 && c < 0xf5 &&
+               follows(1, c == 0xf0 ? 0x90 : 0x80, c == 0xf4 ? 0x8f : 0xbf) &&
+               follows(2, 0x80, 0xbf) && follows(3, 0x80, 0xbf)) {
+      p += 4;
+    } else {
+      break;
+    }
+  }
+  return p;
+}
+
 size_t FirstInvalidUtf8(std::string_view text) {
-  const auto* p = reinterpret_cast<const uint8_t*>(text.data());
+  const auto* const begin = reinterpret_cast<const uint8_t*>(text.data());
   const size_t n = text.size();
-  size_t i = 0;
-  while (i < n) {
-    if (p[i] < 0x80) {
-      i = SkipAscii(p, i, n);
-      continue;
-    }
-    const size_t size = p[i] >= 0xf0 && p[i] <= 0xf4  ? 4
-                        : p[i] >= 0xe0 && p[i] < 0xf0 ? 3
-                        : p[i] >= 0xc2 && p[i] < 0xe0 ? 2
-                                                      : 0;
-    if (size == 0 || i + size > n) {
+  for (size_t i = SkipAscii(begin, 0, n); i < n; i = SkipAscii(begin, i, n)) {
+    const auto end = static_cast<size_t>(SkipNonAscii(begin + i, begin + n) - begin);
+    if (end == i) {
       return i;
     }
-    for (size_t k = 1; k < size; ++k) {
-      if ((p[i + k] & 0xc0) != 0x80) {
-        return i;
-      }
-    }
-    size_t unused = 0;
-    const uint32_t c = DecodeValid(p + i, &unused);
-    if ((size == 3 && (c < 0x800 || IsSurrogate(c))) ||
-        (size == 4 && (c < 0x10000 || c > 0x10ffff))) {
-      return i;
-    }
-    i += size;
+    i = end;
   }
   return n;
 }
 
-void AppendUtf8(uint32_t c, std::string* out) {
+uint8_t* PutUtf8(uint32_t c, uint8_t* out) {
   if (c < 0x80) {
-    out->push_back(static_cast<char>(c));
-  } else if (c < 0x800) {
-    out->push_back(static_cast<char>(0xc0 | c >> 6));
-    out->push_back(static_cast<char>(0x80 | (c & 0x3f)));
-  } else if (c < 0x10000) {
-    out->push_back(static_cast<char>(0xe0 | c >> 12));
-    out->push_back(static_cast<char>(0x80 | (c >> 6 & 0x3f)));
-    out->push_back(static_cast<char>(0x80 | (c & 0x3f)));
-  } else {
-    out->push_back(static_cast<char>(0xf0 | c >> 18));
-    out->push_back(static_cast<char>(0x80 | (c >> 12 & 0x3f)));
-    out->push_back(static_cast<char>(0x80 | (c >> 6 & 0x3f)));
-    out->push_back(static_cast<char>(0x80 | (c & 0x3f)));
+    *out++ = static_cast<uint8_t>(c);
+    return out;
   }
+  if (c < 0x800) {
+    *out++ = static_cast<uint8_t>(0xc0 | c >> 6);
+  } else {
+    if (c < 0x10000) {
+      *out++ = static_cast<uint8_t>(0xe0 | c >> 12);
+    } else {
+      *out++ = static_cast<uint8_t>(0xf0 | c >> 18);
+      *out++ = static_cast<uint8_t>(0x80 | (c >> 12 & 0x3f));
+    }
+    *out++ = static_cast<uint8_t>(0x80 | (c >> 6 & 0x3f));
+  }
+  *out++ = static_cast<uint8_t>(0x80 | (c & 0x3f));
+  return out;
+}
+
+void AppendUtf8(uint32_t c, std::string* out) {
+  uint8_t bytes[4];
+  out->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(PutUtf8(c, bytes) - bytes));
 }
 
 bool NormalizeNfc(std::string_view text, std::string* out) {

@@ -49,9 +49,16 @@ inline uint32_t DecodeValid(const uint8_t* p, size_t* size) {
   return (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
 }
 
+// The end of the characters at `p` that are not ASCII: where ASCII, bytes that are not valid UTF-8,
+// or `end` follow. `p`: none is there.
+const uint8_t* SkipNonAscii(const uint8_t* p, const uint8_t* end);
+
 // Offset of the first byte that does not belong to valid UTF-8 (surrogates, overlong forms and
 // values above U+10FFFF are invalid); text.size() if all is valid.
 size_t FirstInvalidUtf8(std::string_view text);
+
+// Writes a code point as UTF-8, up to 4 bytes; returns their end. `code_point` <= 0x10ffff.
+uint8_t* PutUtf8(uint32_t code_point, uint8_t* out);
 
 // Appends a code point as UTF-8. `code_point` <= 0x10ffff.
 void AppendUtf8(uint32_t code_point, std::string* out);

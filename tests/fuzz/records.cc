@@ -1,5 +1,11 @@
+#include <string>
+
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/dataset/build/record_reader.h"
+#include "common/dataset/build/text_files.h"
+#include "common/dataset/byte_buffer.h"
+#include "common/tokenizer/checked_json.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/targets.h"
 
@@ -23,12 +29,26 @@ bool Records(std::string_view bytes) {
     return false;
   }
   bool taken = false;
+  dataset::ByteBuffer buffer;
+  dataset::TextSpace space;
   for (int i = 0; i < 2000; ++i) {
-    auto record = (*reader)->Read();
+    const auto record = (*reader)->Read(&buffer);
     if (!record.ok() || !record->has_value()) {
       break;
     }
-    taken = (*reader)->parser()->TextOf(**std::move(record)).ok() || taken;
+    const std::string line(buffer.view().substr((*record)->begin, (*record)->size));
+    const auto text = (*reader)->parser()->TextOf(**record, &buffer, &space);
+    if (text.ok() && text->is_text) {
+      HEARTH_CHECK(dataset::IsText(text->text), "it is text");
+      const auto json = tokenizer::ParseCheckedJson(line, "line");
+      HEARTH_CHECK(json.ok() && json->at("text").get<std::string>() == text->text,
+                   "found without a tree, it is what the tree has");
+    }
+    taken = text.ok() || taken;
+    if (i % 3 == 0) {
+      (*reader)->Leave(&buffer);
+      buffer.Clear();
+    }
   }
   return taken;
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -258,7 +259,9 @@ class Builder {
     return true;
   }
 
-  absl::Status Save() {
+  // Describes the documents that were placed. Empty: too early, as a dataset without tokens has no
+  // description.
+  std::string StateText() const {
     Json state;
     state["version"] = kStateVersion;
     state["fingerprint"] = fingerprint_;
@@ -267,14 +270,19 @@ class Builder {
     state["outputs"] = Json::array();
     for (const std::unique_ptr<DatasetWriter>& writer : writers_) {
       if (writer->info().tokens == 0) {
-        return absl::OkStatus();  // too early: such a dataset has no description
+        return "";
       }
-      // The writers sync first: a saved state never counts bytes that are not on the disk.
-      HEARTH_ASSIGN_OR_RETURN(const DatasetInfo info, writer->Save());
-      state["outputs"].push_back(Json::parse(ToJson(info)));
+      state["outputs"].push_back(Json::parse(ToJson(writer->info())));
     }
-    HEARTH_RETURN_IF_ERROR(folder_->SaveState(state.dump()));
-    unsaved_ = 0;
+    return state.dump();
+  }
+
+  absl::Status Save(const std::string& state) {
+    // First: a saved state never counts bytes that are not on the disk.
+    for (const std::unique_ptr<DatasetWriter>& writer : writers_) {
+      HEARTH_RETURN_IF_ERROR(writer->Sync());
+    }
+    HEARTH_RETURN_IF_ERROR(folder_->SaveState(state));
     return fault::Check("dataset.saved");
   }
 
@@ -309,19 +317,19 @@ class Builder {
     // The same share of each document, so that all kinds of text train the tokenizer.
     const double share =
         std::min(1.0, static_cast<double>(wanted) / static_cast<double>(report_.bytes));
-    const auto give = [this, share](const Corpus::Document& document,
-                                    const TrainingTexts::Take& take) {
-      const std::string& text = document.text;
-      if (!IsValidation(document, options_.validation_fraction)) {
-        const size_t budget = static_cast<size_t>(share * static_cast<double>(text.size())) + 1;
-        const size_t end = budget < text.size() ? text.find('\n', budget - 1) : std::string::npos;
-        take(std::string_view(text).substr(0, end));
-      }
-      return absl::OkStatus();
+    const auto give_to = [this, share](const TrainingTexts::Take& take) {
+      return [this, share, &take](Corpus::Documents& documents) {
+        for (const Corpus::Document& document : documents.list) {
+          if (!IsValidation(document, options_.validation_fraction)) {
+            const std::string_view text = document.text;
+            const size_t budget = static_cast<size_t>(share * static_cast<double>(text.size())) + 1;
+            take(text.substr(0, budget < text.size() ? text.find('\n', budget - 1) : text.npos));
+          }
+        }
+        return absl::OkStatus();
+      };
     };
-    return corpus_.ForEach(
-        "training", 0, [&](Corpus::Document& document) { return give(document, work); },
-        [&](Corpus::Document& document) { return give(document, commit); });
+    return corpus_.ForEach("training", 0, give_to(work), {give_to(commit)});
   }
 
   absl::Status Choose(const TokenizerChoice& choice) {
@@ -417,73 +425,150 @@ class Builder {
     return outputs == 1 ? absl::OkStatus() : env_.CreateDirs(StatePath("data"));
   }
 
-  // With the end token; of a conversation without it, but with a mask that says where it ends.
-  absl::StatusOr<std::vector<int32_t>> TokensOf(Corpus::Document& document) const {
-    if (!template_.has_value()) {
-      HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                              chosen_.tokenizer->Encode(document.text));
-      if (chosen_.tokenizer->eos() >= 0) {
-        tokens.push_back(chosen_.tokenizer->eos());
+  // Makes texts into tokens as shards have them, with end tokens; conversations into tokens with a
+  // mask that says where they end. Thread-safe.
+  absl::Status Pack(Corpus::Documents& documents) const {
+    for (Corpus::Document& document : documents.list) {
+      const absl::StatusOr<int64_t> tokens = template_.has_value()
+                                                 ? PackChat(document, &documents.encoded)
+                                                 : PackText(document, &documents.encoded);
+      if (!tokens.ok()) {
+        return Annotate(tokens.status(), document.Where());
       }
-      return tokens;
+      document.tokens = *tokens;
     }
-    HEARTH_ASSIGN_OR_RETURN(const chat::Conversation conversation, chat::FromText(document.text));
-    HEARTH_ASSIGN_OR_RETURN(ChatTokens chat,
-                            TokenizeChat(*template_, *chosen_.tokenizer, conversation));
-    document.mask = std::move(chat.mask);
-    return std::move(chat.tokens);
-  }
-
-  // Makes the document's text into tokens as shards have them. Thread-safe.
-  absl::Status Pack(Corpus::Document& document) const {
-    const TokenWidth width = WidthOf(chosen_.tokenizer->vocab());
-    absl::StatusOr<std::vector<int32_t>> tokens = TokensOf(document);
-    if (!tokens.ok()) {
-      return Annotate(tokens.status(), document.where);
-    }
-    document.packed.reserve(tokens->size() * static_cast<size_t>(Bytes(width)));
-    for (const int32_t token : *tokens) {
-      if (token < 0 || token >= chosen_.tokenizer->vocab()) {
-        return absl::InternalError(absl::StrCat(document.where, ": token ", token,
-                                                " is not below the vocabulary ",
-                                                chosen_.tokenizer->vocab()));
-      }
-      AppendToken(width, token, &document.packed);
-    }
-    document.tokens = static_cast<int64_t>(tokens->size());
-    document.text_bytes = static_cast<int64_t>(document.text.size());
-    document.text = std::string();
     return absl::OkStatus();
   }
 
-  absl::Status Write(const Corpus::Document& document) {
-    if (options_.max_tokens > 0 && tokens_ + document.tokens > options_.max_tokens) {
+  absl::StatusOr<int64_t> PackText(const Corpus::Document& document, Encoded* encoded) const {
+    Tokenizer& tokenizer = *chosen_.tokenizer;
+    const TokenWidth width = WidthOf(tokenizer.vocab());
+    HEARTH_ASSIGN_OR_RETURN(const int64_t tokens,
+                            tokenizer.Pack(document.text, width, &encoded->packed));
+    if (const int32_t eos = tokenizer.eos(); eos >= 0) {
+      HEARTH_RETURN_IF_ERROR(PackChecked({eos}, tokenizer.vocab(), width, &encoded->packed));
+      return tokens + 1;
+    }
+    return tokens;
+  }
+
+  absl::StatusOr<int64_t> PackChat(const Corpus::Document& document, Encoded* encoded) const {
+    Tokenizer& tokenizer = *chosen_.tokenizer;
+    HEARTH_ASSIGN_OR_RETURN(const chat::Conversation conversation,
+                            chat::FromText(std::string(document.text)));
+    HEARTH_ASSIGN_OR_RETURN(const ChatTokens chat,
+                            TokenizeChat(*template_, tokenizer, conversation));
+    encoded->mask.Append(chat.mask);
+    HEARTH_RETURN_IF_ERROR(
+        PackChecked(chat.tokens, tokenizer.vocab(), WidthOf(tokenizer.vocab()), &encoded->packed));
+    return static_cast<int64_t>(chat.tokens.size());
+  }
+
+  // Decides where the documents go, counts and hashes them. Nothing is written yet, so that another
+  // thread can write the batch before.
+  absl::Status Place(Corpus::Documents& documents) {
+    if (full_) {
       // Corpus::ForEach takes this code for an end in order.
       return absl::CancelledError("--max-tokens is reached");
     }
-    tokens_ += document.tokens;
-    ++taken_;
-    report_.lengths.Add(document.tokens);
-    const size_t output =
-        writers_.size() > 1 && IsValidation(document, options_.validation_fraction) ? 1 : 0;
-    HEARTH_RETURN_IF_ERROR(
-        writers_[output]->AddPackedDocument(document.packed, document.tokens, document.mask));
-    unsaved_ += document.text_bytes;
-    HEARTH_RETURN_IF_ERROR(fault::Check("dataset.document"));
-    return unsaved_ >= options_.save_bytes && !pipe_ ? Save() : absl::OkStatus();
+    Encoded& encoded = documents.encoded;
+    Stretch stretch;
+    for (const Corpus::Document& document : documents.list) {
+      if (options_.max_tokens > 0 && tokens_ + document.tokens > options_.max_tokens) {
+        full_ = true;
+        break;
+      }
+      const size_t output =
+          writers_.size() > 1 && IsValidation(document, options_.validation_fraction) ? 1 : 0;
+      if (output != stretch.output) {
+        Add(&stretch, &encoded);
+        stretch.output = output;
+      }
+      ++stretch.documents;
+      stretch.tokens += document.tokens;
+      ++encoded.taken;
+      ++taken_;
+      tokens_ += document.tokens;
+      report_.lengths.Add(document.tokens);
+      unsaved_ += static_cast<int64_t>(document.text.size());
+      if (unsaved_ >= options_.save_bytes && !pipe_) {
+        Add(&stretch, &encoded);
+        AddSavePoint(&encoded);
+      }
+    }
+    Add(&stretch, &encoded);
+    return absl::OkStatus();
+  }
+
+  // Documents that follow each other and go to the same output.
+  struct Stretch {
+    size_t output = 0;
+    int64_t documents = 0;
+    int64_t tokens = 0;
+    size_t packed_begin = 0;  // in Encoded
+    size_t mask_begin = 0;
+  };
+
+  // Adds them to their dataset, and begins the one that follows.
+  void Add(Stretch* stretch, Encoded* encoded) {
+    DatasetWriter& writer = *writers_[stretch->output];
+    const size_t packed = static_cast<size_t>(stretch->tokens * Bytes(writer.width()));
+    const size_t mask = writer.info().has_mask() ? static_cast<size_t>(stretch->tokens) : 0;
+    writer.Add(encoded->packed.view().substr(stretch->packed_begin, packed), stretch->documents,
+               stretch->tokens, encoded->mask.view().substr(stretch->mask_begin, mask),
+               &encoded->writes[stretch->output]);
+    stretch->packed_begin += packed;
+    stretch->mask_begin += mask;
+    stretch->documents = stretch->tokens = 0;
+  }
+
+  void AddSavePoint(Encoded* encoded) {
+    const std::string state = StateText();
+    if (!state.empty()) {
+      encoded->saves.push_back(
+          {encoded->taken, {encoded->writes[0].size(), encoded->writes[1].size()}, state});
+      unsaved_ = 0;
+    }
+  }
+
+  // Does what Place decided.
+  absl::Status Write(const Corpus::Documents& documents) {
+    const Encoded& encoded = documents.encoded;
+    std::array<size_t, Encoded::kMaxOutputs> written{};
+    const auto write_up_to = [&](const std::array<size_t, Encoded::kMaxOutputs>& ends) {
+      absl::Status status;
+      for (size_t i = 0; i < writers_.size(); ++i) {
+        status.Update(writers_[i]->Carry(
+            absl::MakeConstSpan(encoded.writes[i]).subspan(written[i], ends[i] - written[i])));
+      }
+      written = ends;
+      return status;
+    };
+    auto save = encoded.saves.begin();
+    for (size_t i = 1; i <= encoded.taken; ++i) {
+      HEARTH_RETURN_IF_ERROR(fault::Check("dataset.document"));
+      if (save != encoded.saves.end() && save->documents == i) {
+        HEARTH_RETURN_IF_ERROR(write_up_to(save->writes));
+        HEARTH_RETURN_IF_ERROR(Save(save->state));
+        ++save;
+      }
+    }
+    return write_up_to({encoded.writes[0].size(), encoded.writes[1].size()});
   }
 
   absl::Status Encode() {
-    HEARTH_RETURN_IF_ERROR(corpus_.ForEach(
-        "encoding", taken_, [this](Corpus::Document& document) { return Pack(document); },
-        [this](Corpus::Document& document) { return Write(document); }));
+    HEARTH_RETURN_IF_ERROR(corpus_.ForEach("encoding", taken_,
+                                           [this](Corpus::Documents& d) { return Pack(d); },
+                                           {[this](Corpus::Documents& d) { return Place(d); },
+                                            [this](Corpus::Documents& d) { return Write(d); }}));
     report_.over_cap = corpus_.chosen() - taken_;
     if (taken_ == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("--max-tokens: is ", options_.max_tokens, ", the first document is longer"));
     }
     // Before the folders are moved: a build that is killed while it publishes goes on from here.
-    return Save();
+    const std::string state = StateText();
+    return state.empty() ? absl::OkStatus() : Save(state);
   }
 
   absl::Status Finish() {
@@ -516,7 +601,8 @@ class Builder {
   std::vector<std::unique_ptr<DatasetWriter>> writers_;
   int64_t taken_ = 0;    // documents written
   int64_t tokens_ = 0;   // theirs
-  int64_t unsaved_ = 0;  // bytes of text since the last Save
+  int64_t unsaved_ = 0;  // bytes of text since the last save point
+  bool full_ = false;    // --max-tokens is reached
 };
 
 }  // namespace

@@ -59,7 +59,7 @@ struct BuildOptions {
   // Longer documents are skipped; text files are cut instead.
   int64_t max_document_bytes = int64_t{16} << 20;
   int64_t shard_tokens = int64_t{1} << 27;
-  int64_t save_bytes = int64_t{64} << 20;          // of text, after which the state is saved
+  int64_t save_bytes = int64_t{256} << 20;         // of text, after which the state is saved
   std::function<void(std::string_view)> progress;  // lines for people; may be empty
   // Often; from any thread, one call at a time. May be empty.
   std::function<void(const BuildProgress&)> on_progress;

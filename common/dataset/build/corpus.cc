@@ -1,9 +1,12 @@
 #include "common/dataset/build/corpus.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -22,13 +25,17 @@ namespace fs = std::filesystem;
 constexpr size_t kBatchBytes = size_t{1} << 20;
 constexpr size_t kBatchDocuments = 4096;
 
-std::array<uint64_t, 2> Digest(std::string_view text) {
-  Sha256 hash;
+std::array<uint64_t, 2> Digest(Sha256& hash, std::string_view text) {
   hash.Update(text);
   const auto digest = hash.Finish();
   std::array<uint64_t, 2> value;
   std::memcpy(value.data(), digest.data(), sizeof value);
   return value;
+}
+
+uint64_t RandomSeed() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
 }
 
 std::string AbsolutePath(const std::string& path) {
@@ -51,32 +58,32 @@ class Corpus::Reading {
   Reading(Corpus& corpus, bool chosen_only, int64_t skip)
       : corpus_(corpus), chosen_only_(chosen_only), skip_(skip) {}
 
-  absl::StatusOr<std::unique_ptr<Batch>> Next() {
-    auto batch = std::make_unique<Batch>();
-    size_t bytes = 0;
-    while (source_ < corpus_.sources_.size() && bytes < kBatchBytes &&
-           batch->items.size() < kBatchDocuments) {
+  // Fills `batch`; false: nothing is left.
+  absl::StatusOr<bool> Next(Batch& batch) {
+    batch.Clear();
+    size_t read = 0;  // of the bytes in `batch`
+    while (source_ < corpus_.sources_.size() && read < kBatchBytes &&
+           batch.items.size() < kBatchDocuments) {
       if (reader_ == nullptr) {
-        HEARTH_RETURN_IF_ERROR(OpenSource(*batch));
+        HEARTH_RETURN_IF_ERROR(OpenSource(batch));
         continue;
       }
-      HEARTH_ASSIGN_OR_RETURN(std::optional<Record> record, reader_->Read());
+      HEARTH_ASSIGN_OR_RETURN(const std::optional<Record> record, reader_->Read(&batch.bytes));
       if (!record.has_value()) {
         HEARTH_RETURN_IF_ERROR(CloseSource());
         continue;
       }
+      read = record->begin + record->size;
       HEARTH_ASSIGN_OR_RETURN(const bool wanted, IsWanted(*record));
       if (wanted) {
-        bytes += record->bytes.size();
-        Item& item = batch->items.emplace_back();
-        item.source = source_;
-        item.parser = reader_->parser();
-        item.record = *std::move(record);
+        Add(*record, batch);
       }
     }
-    batch->files_bytes = finished_bytes_ + (reader_ == nullptr ? 0 : reader_->bytes_read());
-    const bool end = batch->items.empty() && source_ == corpus_.sources_.size();
-    return end ? nullptr : std::move(batch);
+    if (reader_ != nullptr) {
+      reader_->Leave(&batch.bytes);
+    }
+    batch.files_bytes = finished_bytes_ + (reader_ == nullptr ? 0 : reader_->bytes_read());
+    return !batch.items.empty() || source_ < corpus_.sources_.size();
   }
 
  private:
@@ -113,6 +120,16 @@ class Corpus::Reading {
     AddFinding(batch, Finding::kUnreadable);
     NextSource();
     return absl::OkStatus();
+  }
+
+  void Add(const Record& record, Batch& batch) {
+    Item& item = batch.items.emplace_back();
+    item.source = source_;
+    if (batch.parsers.empty() || batch.parsers.back() != reader_->parser()) {
+      batch.parsers.push_back(reader_->parser());
+    }
+    item.document.parser = batch.parsers.back().get();
+    item.document.record = record;
   }
 
   void AddFinding(Batch& batch, Finding finding) {
@@ -166,12 +183,22 @@ class Corpus::Reading {
   std::unique_ptr<RecordReader> reader_;  // null: the source is not open yet
 };
 
+void Corpus::Batch::Clear() {
+  items.clear();
+  bytes.Clear();
+  space.texts.clear();
+  parsers.clear();
+  documents.list.clear();
+  documents.encoded.Clear();
+}
+
 Corpus::Corpus(const BuildOptions& options, BuildReport& report)
     : options_(options),
       report_(report),
       threads_(options.threads > 0
                    ? options.threads
                    : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))),
+      seed_(RandomSeed()),
       format_(FindInputFormat(options.format.empty() ? "text" : options.format)) {}
 
 absl::Status Corpus::Find(const std::string& except) {
@@ -218,19 +245,22 @@ absl::Status Corpus::Choose() {
   }
   if (options_.max_bytes > 0) {
     // A cap would take the first folders alone. In the order of hashes it takes a sample of all.
-    std::stable_sort(sources_.begin(), sources_.end(), [](const Source& a, const Source& b) {
-      return Digest(a.file.path)[0] < Digest(b.file.path)[0];
+    Sha256 hash;
+    std::stable_sort(sources_.begin(), sources_.end(), [&hash](const Source& a, const Source& b) {
+      return Digest(hash, a.file.path)[0] < Digest(hash, b.file.path)[0];
     });
   }
   Reading reading(*this, false, 0);
-  HEARTH_RETURN_IF_ERROR(OrderedBatches<Batch>(threads_, {[&] { return reading.Next(); },
-                                                          [this](Batch& b) { return Inspect(b); },
-                                                          [this](Batch& batch) {
-                                                            ChooseFrom(batch);
-                                                            Say("reading", batch);
-                                                            return absl::OkStatus();
-                                                          }})
-                             .Run());
+  const auto choose = [this](Batch& batch) {
+    ChooseFrom(batch);
+    Say("reading", batch);
+    return absl::OkStatus();
+  };
+  HEARTH_RETURN_IF_ERROR(
+      OrderedBatches<Batch>(
+          threads_, {[&reading](Batch& batch) { return reading.Next(batch); },
+                     {{false, [this](Batch& batch) { return Inspect(batch); }}, {true, choose}}})
+          .Run());
   // Back to the order of paths, in which documents are written with or without a cap.
   std::sort(sources_.begin(), sources_.end(),
             [](const Source& a, const Source& b) { return a.file.path < b.file.path; });
@@ -259,35 +289,52 @@ bool Corpus::IsOverCap(const TextFile& file, int64_t taken) const {
          file.size > options_.max_bytes - taken;
 }
 
-absl::StatusOr<std::string> Corpus::TextOf(const RecordParser& parser, Record record) const {
-  const std::string where = options_.chat.empty() ? "" : parser.Where(record);
-  HEARTH_ASSIGN_OR_RETURN(std::string text, parser.TextOf(std::move(record)));
-  if (options_.chat.empty()) {
-    return text;
+absl::StatusOr<bool> Corpus::ReadDocument(Document& document, Batch& batch) const {
+  HEARTH_ASSIGN_OR_RETURN(const RecordText found,
+                          document.parser->TextOf(document.record, &batch.bytes, &batch.space));
+  document.text = found.text;
+  if (!options_.chat.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(
+        const chat::Conversation conversation,
+        chat::ParseConversation(std::string(found.text), options_.chat, document.Where()));
+    document.text = batch.space.texts.emplace_back(chat::ToText(conversation));
   }
-  HEARTH_ASSIGN_OR_RETURN(const chat::Conversation conversation,
-                          chat::ParseConversation(text, options_.chat, where));
-  return chat::ToText(conversation);
+  return (found.is_text && options_.chat.empty()) || IsText(document.text);
+}
+
+// Four times as fast as SHA-256. The seed is another one in each run, so that nobody can prepare a
+// text that makes another one a duplicate; by chance two of 10^9 texts share one of 2^128 hashes in
+// one of 10^20 runs.
+std::array<uint64_t, 2> Corpus::HashOf(Sha256& sha256, std::string_view text) const {
+  if (options_.validation_fraction > 0 || options_.fraction < 1) {
+    return Digest(sha256, text);
+  }
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(text.data(), text.size(), seed_);
+  return {hash.low64, hash.high64};
 }
 
 absl::Status Corpus::Inspect(Batch& batch) const {
+  Sha256 hash;
   for (Item& item : batch.items) {
+    Document& document = item.document;
     if (item.finding != Finding::kText) {
       continue;
     }
-    if (item.record.too_long) {
+    if (document.record.too_long) {
       item.finding = Finding::kTooLong;
       continue;
     }
-    HEARTH_ASSIGN_OR_RETURN(const std::string text, TextOf(*item.parser, std::move(item.record)));
-    item.bytes = static_cast<int64_t>(text.size());
-    if (IsText(text)) {
-      item.document.digest = Digest(text);
-      if (near_.has_value()) {
-        item.document.signature = MakeSignature(text);
-      }
-    } else {
+    HEARTH_ASSIGN_OR_RETURN(const bool is_text, ReadDocument(document, batch));
+    item.bytes = static_cast<int64_t>(document.text.size());
+    if (!is_text) {
       item.finding = Finding::kBinary;
+      continue;
+    }
+    document.digest = HashOf(hash, document.text);
+    if (near_.has_value()) {
+      if (const std::optional<Signature> signature = MakeSignature(document.text)) {
+        item.signature = std::make_unique<Signature>(*signature);
+      }
     }
   }
   return absl::OkStatus();
@@ -304,7 +351,7 @@ void Corpus::ChooseFrom(Batch& batch) {
 
 bool Corpus::Take(const Item& item) {
   const TextFile& file = sources_[item.source].file;
-  const bool is_file = item.parser == nullptr || item.record.whole;
+  const bool is_file = item.document.parser == nullptr || item.document.record.whole;
   if (item.finding == Finding::kUnreadable) {
     ++report_.unreadable;
     return false;
@@ -342,12 +389,13 @@ bool Corpus::Take(const Item& item) {
 }
 
 bool Corpus::IsNearDuplicate(const Item& item) {
-  if (!item.document.signature.has_value()) {
+  if (item.signature == nullptr) {
     return false;  // no word
   }
+  const Record& record = item.document.record;
   const Spot spot = {sources_[item.source].index,
-                     item.record.whole ? 0 : static_cast<uint32_t>(item.record.line)};
-  const std::optional<NearDuplicates::Match> match = near_->FindOrAdd(*item.document.signature);
+                     record.whole ? 0 : static_cast<uint32_t>(record.line)};
+  const std::optional<NearDuplicates::Match> match = near_->FindOrAdd(*item.signature);
   if (!match.has_value()) {
     spots_.push_back(spot);
     return false;
@@ -371,34 +419,36 @@ void Corpus::Say(std::string_view phase, const Batch& batch) const {
 
 absl::Status Corpus::ForEach(std::string_view phase,
                              int64_t skip,
-                             const Step& work,
-                             const Step& commit) {
+                             const BatchStep& work,
+                             const std::vector<BatchStep>& commits) {
   Reading reading(*this, true, skip);
   const bool needs_digest = options_.validation_fraction > 0;
   const auto work_on = [&](Batch& batch) -> absl::Status {
+    Sha256 hash;
     for (Item& item : batch.items) {
-      item.document.where = item.parser->Where(item.record);
-      HEARTH_ASSIGN_OR_RETURN(item.document.text, TextOf(*item.parser, std::move(item.record)));
-      if (!IsText(item.document.text)) {
+      Document& document = item.document;
+      HEARTH_ASSIGN_OR_RETURN(const bool is_text, ReadDocument(document, batch));
+      if (!is_text) {
         return absl::AbortedError(
-            absl::StrCat(item.document.where, ": changed while the dataset was being built"));
+            absl::StrCat(document.Where(), ": changed while the dataset was being built"));
       }
       if (needs_digest) {
-        item.document.digest = Digest(item.document.text);
+        document.digest = Digest(hash, document.text);
       }
-      HEARTH_RETURN_IF_ERROR(work(item.document));
+      batch.documents.list.push_back(document);
     }
-    return absl::OkStatus();
+    return work(batch.documents);
   };
-  const auto commit_all = [&](Batch& batch) -> absl::Status {
-    for (Item& item : batch.items) {
-      HEARTH_RETURN_IF_ERROR(commit(item.document));
-    }
-    Say(phase, batch);
-    return absl::OkStatus();
-  };
-  const absl::Status status =
-      OrderedBatches<Batch>(threads_, {[&] { return reading.Next(); }, work_on, commit_all}).Run();
+  OrderedBatches<Batch>::Steps steps = {[&](Batch& batch) { return reading.Next(batch); },
+                                        {{false, work_on}}};
+  for (const BatchStep& commit : commits) {
+    steps.stages.push_back({true, [&commit](Batch& batch) { return commit(batch.documents); }});
+  }
+  steps.stages.push_back({true, [&](Batch& batch) {
+                            Say(phase, batch);
+                            return absl::OkStatus();
+                          }});
+  const absl::Status status = OrderedBatches<Batch>(threads_, std::move(steps)).Run();
   return absl::IsCancelled(status) ? absl::OkStatus() : status;
 }
 

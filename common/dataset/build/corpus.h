@@ -14,9 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/dataset/build/build.h"
+#include "common/dataset/build/encoded.h"
 #include "common/dataset/build/near_duplicates.h"
 #include "common/dataset/build/record_reader.h"
 #include "common/dataset/build/text_files.h"
+#include "common/dataset/byte_buffer.h"
+#include "common/io/sha256.h"
 
 namespace hearth::dataset {
 
@@ -28,17 +31,24 @@ bool IsBelow(uint64_t hash, double fraction);
 class Corpus {
  public:
   struct Document {
-    std::string where;  // file, and line in it, for errors
-    std::string text;
-    std::array<uint64_t, 2> digest{};    // half of the SHA-256 of the text
-    std::optional<Signature> signature;  // with --near-duplicates
-    // What ForEach's `work` makes of it for `commit`.
-    std::string packed;  // tokens as a shard has them
-    std::string mask;    // of conversations: a byte for each token
+    std::string_view text;  // in the batch
+    // Half of the SHA-256 of the text where it decides something, else a hash that only tells texts
+    // apart (Corpus::HashOf).
+    std::array<uint64_t, 2> digest{};
+    // What ForEach's `work` makes of it.
     int64_t tokens = 0;
-    int64_t text_bytes = 0;
+    // Where it stands, for errors.
+    const RecordParser* parser = nullptr;
+    Record record;
+    std::string Where() const { return parser->Where(record); }
   };
   using Step = std::function<absl::Status(Document&)>;
+  // Documents that go through the steps together, with what is made of them.
+  struct Documents {
+    std::vector<Document> list;
+    Encoded encoded;
+  };
+  using BatchStep = std::function<absl::Status(Documents&)>;
 
   // Both must outlive it. Counts what it skips in `report`.
   Corpus(const BuildOptions& options, BuildReport& report);
@@ -51,10 +61,14 @@ class Corpus {
   // kResourceExhausted: a file that unpacks to far too much.
   absl::Status Choose();
 
-  // `phase` is for progress. Calls `work` for each chosen document but the first `skip`, several
-  // at a time, then `commit` in the order of the files' paths, one at a time. An error of either
-  // ends it; kCancelled of `commit` ends it without one. kAborted: a file has changed.
-  absl::Status ForEach(std::string_view phase, int64_t skip, const Step& work, const Step& commit);
+  // `phase` is for progress. Calls `work` for the chosen documents but the first `skip`, several
+  // batches at a time, then each of `commits` in the order of the files' paths, one batch at a time
+  // each. An error ends it; kCancelled of a commit ends it without one. kAborted: a file has
+  // changed.
+  absl::Status ForEach(std::string_view phase,
+                       int64_t skip,
+                       const BatchStep& work,
+                       const std::vector<BatchStep>& commits);
 
   const std::vector<TextFile>& files() const { return files_; }
   int threads() const { return threads_; }
@@ -69,15 +83,19 @@ class Corpus {
   enum class Finding { kText, kBinary, kTooLong, kUnreadable };
   struct Item {
     size_t source = 0;
-    std::shared_ptr<const RecordParser> parser;
-    Record record;
     Finding finding = Finding::kText;
-    int64_t bytes = 0;  // of the text
+    int64_t bytes = 0;                     // of the text
+    std::unique_ptr<Signature> signature;  // with --near-duplicates
     Document document;
   };
   struct Batch {
     std::vector<Item> items;
+    ByteBuffer bytes;  // the records of `items`
+    TextSpace space;
+    std::vector<std::shared_ptr<const RecordParser>> parsers;  // theirs
+    Documents documents;                                       // of ForEach, those of `items`
     int64_t files_bytes = 0;  // on disk, of what was read up to here
+    void Clear();
   };
   // Where a document stands, in few bytes.
   struct Spot {
@@ -86,8 +104,9 @@ class Corpus {
   };
   class Reading;
 
-  // The document of a record; a conversation is made into one text (chat::ToText).
-  absl::StatusOr<std::string> TextOf(const RecordParser& parser, Record record) const;
+  // Sets the document's text, of a conversation chat::ToText; false: it is no text.
+  absl::StatusOr<bool> ReadDocument(Document& document, Batch& batch) const;
+  std::array<uint64_t, 2> HashOf(Sha256& sha256, std::string_view text) const;
   absl::Status Inspect(Batch& batch) const;
   void ChooseFrom(Batch& batch);
   bool Take(const Item& item);
@@ -101,6 +120,7 @@ class Corpus {
   const BuildOptions& options_;
   BuildReport& report_;
   const int threads_;
+  const uint64_t seed_;                   // of HashOf
   const InputFormat* const format_;       // of files whose name does not say it; null: unknown
   std::atomic<int64_t> taken_bytes_ = 0;  // those in report_; read while others commit
   absl::flat_hash_set<std::array<uint64_t, 2>> seen_;  // digests

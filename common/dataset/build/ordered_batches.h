@@ -1,6 +1,7 @@
 // Work on a sequence of batches by several threads, with the same outcome for any number of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,22 +17,29 @@
 
 namespace hearth::dataset {
 
-// Each of `threads` threads, the caller's among them, in turn reads a batch, works on it, and
-// commits what is next in the order of reading. At most threads + 1 batches are in memory.
+// Each batch is read and then goes through the stages, one after the other. `threads` threads, the
+// caller's among them, take whatever can be done next, of the latest stage first. At most threads +
+// 2 batches are in memory; those that are done are filled again.
 template <class Batch>
 class OrderedBatches {
  public:
+  struct Stage {
+    // One batch at a time, in the order of reading; else several at a time, in any order.
+    bool in_order = false;
+    std::function<absl::Status(Batch&)> run;
+  };
   struct Steps {
-    // Makes the next batch, null at the end. One call at a time.
-    std::function<absl::StatusOr<std::unique_ptr<Batch>>()> read;
-    std::function<absl::Status(Batch&)> work;  // several calls at a time
-    // In the order of `read`. One call at a time.
-    std::function<absl::Status(Batch&)> commit;
+    // Fills a batch, which may hold what it held before; false: there is none left. One call at a
+    // time.
+    std::function<absl::StatusOr<bool>(Batch&)> read;
+    std::vector<Stage> stages;  // the last one is in order
   };
 
-  OrderedBatches(int threads, Steps steps) : threads_(threads), steps_(std::move(steps)) {}
+  OrderedBatches(int threads, Steps steps)
+      : threads_(threads), steps_(std::move(steps)), queues_(steps_.stages.size()) {}
 
-  // Returns the error of the first batch that has one; those behind it are not committed.
+  // Returns the error of the first batch that has one. Its stage, if in order, and later ones do
+  // not run those behind it.
   absl::Status Run() {
     std::vector<std::thread> others;
     for (int i = 1; i < threads_; ++i) {
@@ -46,86 +54,118 @@ class OrderedBatches {
   }
 
  private:
-  struct Done {
-    std::unique_ptr<Batch> batch;  // null: `status` is an error of `read`
+  struct Item {
+    std::unique_ptr<Batch> batch;
     absl::Status status;
+  };
+  // What waits for a stage, by place in the order of reading.
+  struct Queue {
+    std::map<int64_t, Item> waiting;
+    int64_t next = 0;   // of a stage in order: the batch whose turn it is
+    bool busy = false;  // of a stage in order
   };
 
   void Loop() {
-    while (true) {
-      int64_t index = 0;
-      std::unique_ptr<Batch> batch;
-      absl::Status status;
-      {
-        const absl::MutexLock read_lock(&read_mu_);
-        if (!MayRead()) {
-          return;
-        }
-        absl::StatusOr<std::unique_ptr<Batch>> next = steps_.read();
-        const absl::MutexLock lock(&mu_);
-        if (!next.ok() || *next == nullptr) {
-          end_ = true;
-          if (next.ok()) {
-            return;
-          }
-        }
-        index = read_++;
-        status = next.status();
-        batch = next.ok() ? *std::move(next) : nullptr;
+    const absl::MutexLock lock(&mu_);
+    while (!ended_ || done_ < read_) {
+      if (!RunStage() && !Read()) {
+        ++sleeping_;
+        changed_.Wait(&mu_);
+        --sleeping_;
       }
-      if (status.ok()) {
-        status = steps_.work(*batch);
-      }
-      Commit(index, {std::move(batch), std::move(status)});
     }
   }
 
-  // Waits for room; false: there is nothing more to read.
-  bool MayRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mu_) {
-    const absl::MutexLock lock(&mu_);
-    const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return end_ || read_ - committed_ <= threads_;
-    };
-    mu_.Await(absl::Condition(&ready));
-    return !end_;
-  }
-
-  // Commits all that is next in order, unless another thread is at it: that one goes on with this.
-  void Commit(int64_t index, Done done) {
-    const absl::MutexLock lock(&mu_);
-    done_.emplace(index, std::move(done));
-    if (committing_) {
-      return;
-    }
-    committing_ = true;
-    for (auto it = done_.find(committed_); it != done_.end(); it = done_.find(committed_)) {
-      Done next = std::move(it->second);
-      done_.erase(it);
-      if (status_.ok() && next.status.ok()) {
-        // Without the lock, so that others put down what they have done; this loop finds it then.
+  // Moves one batch through a stage. False: none can go on.
+  bool RunStage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    for (size_t s = queues_.size(); s-- > 0;) {
+      Queue& queue = queues_[s];
+      const bool in_order = steps_.stages[s].in_order;
+      const auto it = queue.waiting.begin();
+      if (it == queue.waiting.end() || (in_order && (queue.busy || it->first != queue.next))) {
+        continue;
+      }
+      const int64_t place = it->first;
+      Item item = std::move(it->second);
+      queue.waiting.erase(it);
+      queue.busy = in_order;
+      // From the first error on batches go through without work.
+      if (place < first_error_) {
         mu_.Unlock();
-        next.status = steps_.commit(*next.batch);
-        next.batch.reset();
+        item.status = steps_.stages[s].run(*item.batch);
         mu_.Lock();
       }
-      // Keeps the first error, which is the first in order, as batches come here in order.
-      status_.Update(next.status);
-      end_ = end_ || !status_.ok();
-      ++committed_;
+      queue.busy = false;
+      queue.next = place + 1;
+      Put(s + 1, place, std::move(item));
+      return true;
     }
-    committing_ = false;
+    return false;
+  }
+
+  // Reads a batch. False: none is left, or as many as may be are in memory.
+  bool Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (ended_ || reading_ || read_ - done_ >= threads_ + 2) {
+      return false;
+    }
+    reading_ = true;
+    Item item;
+    if (!spare_.empty()) {
+      item.batch = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    mu_.Unlock();
+    if (item.batch == nullptr) {
+      item.batch = std::make_unique<Batch>();
+    }
+    const absl::StatusOr<bool> more = steps_.read(*item.batch);
+    mu_.Lock();
+    reading_ = false;
+    if (more.ok() && !*more) {
+      ended_ = true;
+      Wake();
+      return true;
+    }
+    item.status = more.status();
+    Put(0, read_++, std::move(item));
+    return true;
+  }
+
+  // Hands a batch to stage `s`; behind the last one it is done.
+  void Put(size_t s, int64_t place, Item item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!item.status.ok() && place < first_error_) {
+      first_error_ = place;
+      status_ = item.status;
+      ended_ = true;  // what is still to be read stands behind it
+    }
+    if (s < queues_.size()) {
+      queues_[s].waiting.emplace(place, std::move(item));
+    } else {
+      ++done_;
+      spare_.push_back(std::move(item.batch));
+    }
+    Wake();
+  }
+
+  void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (sleeping_ > 0) {
+      changed_.SignalAll();
+    }
   }
 
   const int threads_;
   const Steps steps_;
-  absl::Mutex read_mu_ ABSL_ACQUIRED_BEFORE(mu_);
   absl::Mutex mu_;
+  absl::CondVar changed_;
+  std::vector<Queue> queues_ ABSL_GUARDED_BY(mu_);  // one of each stage
   int64_t read_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t committed_ ABSL_GUARDED_BY(mu_) = 0;  // batches before this one
-  bool committing_ ABSL_GUARDED_BY(mu_) = false;
-  bool end_ ABSL_GUARDED_BY(mu_) = false;
-  std::map<int64_t, Done> done_ ABSL_GUARDED_BY(mu_);  // not committed, by their place
-  absl::Status status_ ABSL_GUARDED_BY(mu_);
+  int64_t done_ ABSL_GUARDED_BY(mu_) = 0;
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // of reading
+  int sleeping_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::unique_ptr<Batch>> spare_ ABSL_GUARDED_BY(mu_);
+  int64_t first_error_ ABSL_GUARDED_BY(mu_) = INT64_MAX;  // place
+  absl::Status status_ ABSL_GUARDED_BY(mu_);              // its error
 };
 
 }  // namespace hearth::dataset

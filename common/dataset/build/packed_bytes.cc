@@ -1,8 +1,11 @@
 #include "common/dataset/build/packed_bytes.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -14,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 
 namespace hearth::dataset {
 namespace {
@@ -23,17 +27,41 @@ constexpr int64_t kMaxRatio = 300;                // text packs to a tenth; defl
 constexpr int64_t kFreeBytes = int64_t{1} << 20;  // small files may be above the ratio
 constexpr int kMaxZstdWindowLog = 27;             // 128 MiB of memory
 
-// zlib passes plain files through as they are.
+class PlainBytes : public PackedBytes {
+ public:
+  explicit PlainBytes(int file) : file_(file) {}
+  ~PlainBytes() override { close(file_); }
+
+  absl::Status AppendChunk(ByteBuffer* out) override {
+    const size_t before = out->size();
+    char* const to = out->Extend(kChunk);
+    ssize_t got = 0;
+    do {
+      got = read(file_, to, kChunk);
+    } while (got < 0 && errno == EINTR);
+    out->Shorten(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    position_ += std::max<ssize_t>(got, 0);
+    return got >= 0 ? absl::OkStatus()
+                    : absl::UnavailableError(absl::StrCat("cannot be read: ", ErrnoText(errno)));
+  }
+
+  int64_t Position() override { return position_; }
+
+ private:
+  const int file_;
+  int64_t position_ = 0;
+};
+
 class GzipBytes : public PackedBytes {
  public:
   explicit GzipBytes(gzFile file) : file_(file) { gzbuffer(file_, kChunk); }
   ~GzipBytes() override { gzclose_r(file_); }
 
-  absl::Status AppendChunk(std::string* out) override {
+  absl::Status AppendChunk(ByteBuffer* out) override {
     const size_t before = out->size();
-    out->resize(before + kChunk);
-    const int got = gzread(file_, out->data() + before, static_cast<unsigned>(kChunk));
-    out->resize(before + static_cast<size_t>(got > 0 ? got : 0));
+    char* const to = out->Extend(kChunk);
+    const int got = gzread(file_, to, static_cast<unsigned>(kChunk));
+    out->Shorten(before + static_cast<size_t>(got > 0 ? got : 0));
     int error = Z_OK;
     gzerror(file_, &error);
     return got >= 0 && (error == Z_OK || error == Z_STREAM_END)
@@ -59,10 +87,9 @@ class ZstdBytes : public PackedBytes {
     std::fclose(file_);
   }
 
-  absl::Status AppendChunk(std::string* out) override {
+  absl::Status AppendChunk(ByteBuffer* out) override {
     const size_t before = out->size();
-    out->resize(before + kChunk);
-    ZSTD_outBuffer to{out->data() + before, kChunk, 0};
+    ZSTD_outBuffer to{out->Extend(kChunk), kChunk, 0};
     while (to.pos == 0) {
       if (input_.pos == input_.size) {
         input_ = {in_.data(), std::fread(in_.data(), 1, in_.size(), file_), 0};
@@ -82,7 +109,7 @@ class ZstdBytes : public PackedBytes {
         return absl::InvalidArgumentError("zstd data ends early");
       }
     }
-    out->resize(before + to.pos);
+    out->Shorten(before + to.pos);
     return absl::OkStatus();
   }
 
@@ -109,10 +136,21 @@ absl::StatusOr<std::unique_ptr<PackedBytes>> PackedBytes::Open(const std::string
     if (std::FILE* file = std::fopen(path.c_str(), "rb"); file != nullptr) {
       bytes = std::make_unique<ZstdBytes>(file);
     }
-  } else if (gzFile file = gzopen(path.c_str(), "rb"); file != nullptr) {
-    bytes = std::make_unique<GzipBytes>(file);
-    if (absl::EndsWith(path, ".gz") && size > 0 && gzdirect(file) != 0) {
+  } else if (const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC); file >= 0) {
+    // Whatever the name says: gzip data are unpacked, and what is none is read as it is.
+    uint8_t magic[2] = {};
+    const bool is_gzip =
+        pread(file, magic, sizeof magic, 0) == sizeof magic && magic[0] == 0x1f && magic[1] == 0x8b;
+    if (!is_gzip && absl::EndsWith(path, ".gz") && size > 0) {
+      close(file);
       return absl::InvalidArgumentError(absl::StrCat(path, ": not gzip data"));
+    }
+    if (!is_gzip) {
+      bytes = std::make_unique<PlainBytes>(file);
+    } else if (gzFile unpacked = gzdopen(file, "rb"); unpacked != nullptr) {
+      bytes = std::make_unique<GzipBytes>(unpacked);
+    } else {
+      close(file);
     }
   }
   if (bytes == nullptr) {
@@ -123,7 +161,7 @@ absl::StatusOr<std::unique_ptr<PackedBytes>> PackedBytes::Open(const std::string
   return bytes;
 }
 
-absl::Status PackedBytes::Append(std::string* out) {
+absl::Status PackedBytes::Append(ByteBuffer* out) {
   const size_t before = out->size();
   if (absl::Status status = AppendChunk(out); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(path_, ": behind byte ", unpacked_, ": ",

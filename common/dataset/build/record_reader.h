@@ -1,7 +1,9 @@
 // Documents of a file as they stand in it: a text, a line of JSON, a record of CSV.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/dataset/build/packed_bytes.h"
+#include "common/dataset/byte_buffer.h"
 
 namespace hearth::dataset {
 
@@ -34,19 +37,35 @@ const InputFormat* FindInputFormat(std::string_view name);
 // What the ending of `path` says, else `otherwise`.
 const InputFormat& FormatOfFile(std::string_view path, const InputFormat& otherwise);
 
-// A document as it stands in a file.
+// A document as it stands in a file. Its bytes lie in the buffer that it was read into; there are
+// none if it is too long.
 struct Record {
   int64_t line = 0;    // on which it begins, from 1
   bool whole = false;  // it is the whole file
   bool too_long = false;
-  std::string bytes;  // empty when too long
+  size_t begin = 0;  // in the buffer
+  size_t size = 0;
+};
+
+struct RecordText {
+  std::string_view text;
+  bool is_text = false;  // it was found to be UTF-8 without NUL; else nobody has looked
+};
+
+// What making records into text needs.
+struct TextSpace {
+  std::deque<std::string> texts;  // those that do not lie where their records do
+  ByteBuffer scratch;             // of one call
 };
 
 // Makes the records of a file into text. Thread-safe.
 class RecordParser {
  public:
+  // The text lies in `buffer`, which has the record and is written over, or in `space`.
   // Errors: kInvalidArgument with file and line: no JSON, no CSV, or without the field.
-  absl::StatusOr<std::string> TextOf(Record record) const;
+  absl::StatusOr<RecordText> TextOf(const Record& record,
+                                    ByteBuffer* buffer,
+                                    TextSpace* space) const;
   std::string Where(const Record& record) const;  // file, and line unless the record is the file
 
  private:
@@ -71,8 +90,13 @@ class RecordReader {
                                                             int64_t max_bytes);
 
   // The next record; nullopt at the end. Lines have no line ends, and blank ones are passed over.
-  // Errors: those of PackedBytes; kInvalidArgument with file and line: a CSV record without end.
-  absl::StatusOr<std::optional<Record>> Read();
+  // Its bytes are in `buffer`, with more behind them that was read ahead: unless Leave is called,
+  // all calls must have the same buffer, and nobody else adds to it. Errors: those of PackedBytes;
+  // kInvalidArgument with file and line: a CSV record without end.
+  absl::StatusOr<std::optional<Record>> Read(ByteBuffer* buffer);
+
+  // Takes out of `buffer` what was read ahead, so that the next Read can have another one.
+  void Leave(ByteBuffer* buffer);
 
   const std::shared_ptr<const RecordParser>& parser() const { return parser_; }
   int64_t bytes_read() const { return bytes_->bytes_read(); }
@@ -85,21 +109,24 @@ class RecordReader {
         max_bytes_(static_cast<size_t>(max_bytes)),
         bytes_(std::move(bytes)) {}
 
-  absl::Status Fill();
-  absl::StatusOr<std::optional<Record>> ReadText();
-  absl::StatusOr<std::optional<Record>> ReadLine();
-  absl::StatusOr<std::optional<Record>> ReadCsv();
+  absl::Status Fill(ByteBuffer* buffer);
+  absl::StatusOr<std::optional<Record>> ReadText(ByteBuffer* buffer);
+  absl::StatusOr<std::optional<Record>> ReadLine(ByteBuffer* buffer);
+  absl::StatusOr<std::optional<Record>> ReadCsv(ByteBuffer* buffer);
   absl::Status ReadHeader(RecordParser& parser);
-  Record Take(size_t bytes);  // of buffer_
+  Record Take(size_t bytes, ByteBuffer* buffer);
 
   const std::shared_ptr<const RecordParser> parser_;
   const size_t max_bytes_;
   std::unique_ptr<PackedBytes> bytes_;
-  std::string buffer_;  // unpacked bytes; those from at_ on are not read yet
-  size_t at_ = 0;
-  bool end_ = false;    // of the file; all of it is in buffer_
-  bool begun_ = false;  // a record of the file was read
-  int64_t line_ = 1;    // at at_
+  ByteBuffer ahead_;       // what Leave took out of a buffer, from ahead_at_ on
+  size_t ahead_at_ = 0;    // bytes before stand in the buffer again
+  bool attached_ = false;  // to a buffer:
+  size_t at_ = 0;          // its bytes from here on are not read yet
+  size_t read_from_ = 0;   // where at_ was when Read was called
+  bool end_ = false;       // of the file: nothing is left but what is in the buffer
+  bool begun_ = false;     // a record of the file was read
+  int64_t line_ = 1;       // at at_
 };
 
 }  // namespace hearth::dataset

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/tokenizer/unicode.h"
 
 namespace hearth::dataset {
 namespace {
@@ -99,38 +100,8 @@ absl::StatusOr<std::vector<TextFile>> FindFiles(const std::vector<std::string>& 
 }
 
 bool IsText(std::string_view bytes) {
-  const auto* p = reinterpret_cast<const uint8_t*>(bytes.data());
-  const auto* end = p + bytes.size();
-  while (p < end) {
-    const uint8_t c = *p++;
-    if (c == 0) {
-      return false;
-    }
-    if (c < 0x80) {
-      continue;
-    }
-    const int more = c >= 0xf0 && c <= 0xf4  ? 3
-                     : c >= 0xe0 && c < 0xf0 ? 2
-                     : c >= 0xc2 && c < 0xe0 ? 1
-                                             : 0;
-    if (more == 0 || end - p < more) {
-      return false;
-    }
-    uint32_t rune = c & (0x3f >> more);
-    for (int i = 0; i < more; ++i, ++p) {
-      if ((*p & 0xc0) != 0x80) {
-        return false;
-      }
-      rune = rune << 6 | (*p & 0x3f);
-    }
-    if (more == 2 && (rune < 0x800 || (rune >= 0xd800 && rune < 0xe000))) {
-      return false;
-    }
-    if (more == 3 && (rune < 0x10000 || rune > 0x10ffff)) {
-      return false;
-    }
-  }
-  return true;
+  return bytes.find('\0') == std::string_view::npos &&
+         tokenizer::FirstInvalidUtf8(bytes) == bytes.size();
 }
 
 }  // namespace hearth::dataset

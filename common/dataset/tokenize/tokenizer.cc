@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/table_rows.h"
+#include "common/dataset/packed_tokens.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 
 namespace hearth::dataset {
@@ -23,6 +24,13 @@ class BytesTokenizer : public Tokenizer {
       tokens[i] = static_cast<uint8_t>(text[i]);
     }
     return tokens;
+  }
+
+  absl::StatusOr<int64_t> Pack(std::string_view text, TokenWidth width, ByteBuffer* out) override {
+    char* const to = out->Extend(text.size() * static_cast<size_t>(Bytes(width)));
+    PackTokens(width,
+               absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text.data()), text.size()), to);
+    return static_cast<int64_t>(text.size());
   }
 
   absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) override {
@@ -108,6 +116,12 @@ constexpr Opener kOpeners[] = {
 
 }  // namespace
 
+absl::StatusOr<int64_t> Tokenizer::Pack(std::string_view text, TokenWidth width, ByteBuffer* out) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, Encode(text));
+  HEARTH_RETURN_IF_ERROR(PackChecked(tokens, vocab(), width, out));
+  return static_cast<int64_t>(tokens.size());
+}
+
 absl::StatusOr<std::string> Tokenizer::BytesOf(int32_t /*token*/) {
   return absl::UnimplementedError("the bytes of a single token are not known");
 }
@@ -122,6 +136,22 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> NewBpeTokenizer(std::string_view json
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<tokenizer::BpeTokenizer> bpe,
                           tokenizer::BpeTokenizer::Parse(json, file_name));
   return std::unique_ptr<Tokenizer>(std::make_unique<BpeAdapter>(std::move(bpe), eos));
+}
+
+absl::Status PackChecked(absl::Span<const int32_t> tokens,
+                         int32_t vocab,
+                         TokenWidth width,
+                         ByteBuffer* out) {
+  uint32_t largest = 0;  // a negative one is very large
+  for (const int32_t token : tokens) {
+    largest = std::max(largest, static_cast<uint32_t>(token));
+  }
+  if (!tokens.empty() && largest >= static_cast<uint32_t>(vocab)) {
+    return absl::InternalError(absl::StrCat("token ", static_cast<int32_t>(largest),
+                                            " is not below the vocabulary ", vocab));
+  }
+  PackTokens(width, tokens, out->Extend(tokens.size() * static_cast<size_t>(Bytes(width))));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const TokenizerInfo& info,

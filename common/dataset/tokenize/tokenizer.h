@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/chat/chat_template.h"
+#include "common/dataset/byte_buffer.h"
 #include "common/dataset/format.h"
 #include "common/io/env.h"
 
@@ -25,6 +26,9 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   // UTF-8 text (bytes: any) to tokens, without an end token.
   virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) = 0;
+  // Appends the same tokens as shards have them to `out`; returns how many. kInternal: one is not
+  // below the vocabulary.
+  virtual absl::StatusOr<int64_t> Pack(std::string_view text, TokenWidth width, ByteBuffer* out);
   // The end token decodes to nothing. kInvalidArgument: a token outside [0, vocab).
   virtual absl::StatusOr<std::string> Decode(absl::Span<const int32_t> tokens) = 0;
   // What one token stands for in a text, the end token too. kInvalidArgument: as of Decode;
@@ -34,6 +38,12 @@ class Tokenizer {
   virtual int32_t eos() const = 0;  // end of document, -1 = none
   virtual TokenizerInfo info() const = 0;
 };
+
+// Appends tokens as shards have them. kInternal: one is not below the vocabulary.
+absl::Status PackChecked(absl::Span<const int32_t> tokens,
+                         int32_t vocab,
+                         TokenWidth width,
+                         ByteBuffer* out);
 
 // Token i < 256 is byte i; 256 ends a document. vocab 257.
 std::unique_ptr<Tokenizer> NewBytesTokenizer();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/system.h"
+#include "common/dataset/packed_tokens.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
@@ -38,6 +39,45 @@ TEST(BytesTokenizer, Encode_AnyBytes_RoundTrips) {
   EXPECT_EQ(tokenizer->vocab(), 257);
   EXPECT_TRUE(absl::IsInvalidArgument(tokenizer->Decode({257}).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(tokenizer->Decode({-1}).status()));
+}
+
+std::string Packed(TokenWidth width, const std::vector<int32_t>& tokens) {
+  std::string packed;
+  for (const int32_t token : tokens) {
+    AppendToken(width, token, &packed);
+  }
+  return packed;
+}
+
+TEST(BytesTokenizer, Pack_AnyLength_SameTokensAsEncode) {
+  const auto tokenizer = NewBytesTokenizer();
+  for (const TokenWidth width : {TokenWidth::kUint16, TokenWidth::kUint32}) {
+    ByteBuffer out;
+    std::string want = "before";
+    out.Append(want);
+    for (size_t length : {0, 1, 7, 16, 33, 300}) {
+      std::string text;
+      for (size_t i = 0; i < length; ++i) {
+        text.push_back(static_cast<char>(i * 37));
+      }
+      EXPECT_EQ(tokenizer->Pack(text, width, &out).value(), static_cast<int64_t>(length));
+      want += Packed(width, *tokenizer->Encode(text));
+      EXPECT_EQ(out.view(), want) << length;
+    }
+  }
+}
+
+TEST(PackChecked, TokenOutsideTheVocabulary_IsAnError) {
+  ByteBuffer out;
+  const std::vector<int32_t> good = {0, 299, 5};
+  ASSERT_TRUE(PackChecked(good, 300, TokenWidth::kUint16, &out).ok());
+  EXPECT_EQ(out.view(), Packed(TokenWidth::kUint16, good));
+  for (const int32_t bad : {300, -1}) {
+    const absl::Status status = PackChecked({1, bad, 2}, 300, TokenWidth::kUint16, &out);
+    EXPECT_TRUE(absl::IsInternal(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("token " + std::to_string(bad)));
+  }
+  EXPECT_TRUE(PackChecked({}, 300, TokenWidth::kUint16, &out).ok());
 }
 
 TEST(OpenTokenizer, EveryRecordedKind_IsOpenedFromItsFile) {
