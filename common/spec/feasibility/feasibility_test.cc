@@ -255,7 +255,7 @@ TEST(FeasibilityTest, AMuonJobThatIsTooLarge_GetsNothingThatTheRulesRefuse) {
   EXPECT_EQ(again.total_bytes, f.total_bytes);
   std::vector<std::string> names;
   const std::map<std::string, std::string> losses = {
-      {"optimizer.state: bf16", ""},
+      {"optimizer.state: bf16", std::string(LossOf("optimizer.state", "bf16", "muon"))},
       {"optimizer.state: int8", std::string(LossOf("optimizer.state", "int8", "muon"))},
       {"optimizer.state: int4", std::string(LossOf("optimizer.state", "int4", "muon"))},
       {"optimizer.master: none", std::string(LossOf("optimizer.master", "none", "muon"))}};

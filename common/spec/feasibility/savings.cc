@@ -377,7 +377,8 @@ std::vector<Try> TriesOf(const VariedPlans& plans, const Variation& as_is, const
     }
   }
   for (const FieldSetting& setting : SettingsOf(plans.spec())) {
-    add(absl::StrCat(setting.path, ": ", setting.value), "",
+    add(absl::StrCat(setting.path, ": ", setting.value),
+        LossOf(setting.path, setting.value, as_is.kept.optimizer),
         [&](Variation& v) { v.settings.push_back(setting); });
   }
   const Recipe& narrow = TensorScaledRecipe();

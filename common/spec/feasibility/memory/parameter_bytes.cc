@@ -46,7 +46,7 @@ constexpr AskedFormat kAsked[] = {
     {"Q4_0 weights, FP16 gradients, Muon in FP16", "q4_0", kQ4, "fp16", 2, 0, "muon", "fp16"},
     {"Q4_0 weights, FP16 gradients, Muon in 8 bits", "q4_0", kQ4, "fp16", 2, 0, "muon", "int8"},
     {"Q4_0 weights, FP16 gradients, Muon in 4 bits", "q4_0", kQ4, "fp16", 2, 0, "muon", "int4"},
-    {"Q4_0 weights, FP8 gradients, Muon in 4 bits", "q4_0", kQ4, "e4m3", 1, kFp8Scale, "muon",
+    {"Q4_0 weights, FP8 gradients, Muon in 4 bits", "q4_0", kQ4, "fp8", 1, kStoreScale, "muon",
      "int4"},
     {"IQ3_XXS weights, FP16 gradients, Muon in 4 bits", "iq3_xxs", kIq3, "fp16", 2, 0, "muon",
      "int4"},
