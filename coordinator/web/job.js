@@ -41,14 +41,15 @@ function planFacts(plan) {
   if (!plan) {
     return [];
   }
-  if (plan.unknown) {
-    return [["Plan", "none: " + plan.unknown]];
-  }
   const { planned = {}, measured = {} } = plan;
+  const memory = ["Memory, of plan", ofPlan(measured.memory_bytes, planned.memory_bytes, bytes)];
+  if (plan.unknown) {
+    return [["Plan", "none: " + plan.unknown], ...(planned.memory_bytes ? [memory] : [])];
+  }
   return [
     ["Tokens/s, of plan", ofPlan(measured.tokens_per_second, planned.tokens_per_second, short)],
     ["Watts a GPU, of plan", ofPlan(measured.watts, planned.watts, (watts) => watts.toFixed(0))],
-    ["Memory, of plan", ofPlan(measured.memory_bytes, planned.memory_bytes, bytes)],
+    memory,
     ["Planned for", `${plan.gpus} × ${plan.gpu}${plan.calibrated ? "" : ", by its data sheet"}`],
   ];
 }

@@ -141,7 +141,9 @@ class PlanOfGpus(unittest.TestCase):
         path = os.path.join(JOBS, "hearth-112m-bf16.yaml")
         for words, name in ((("--gpus", "4"), "--gpus"), (("--calibration", "x.yaml"), "--calibration"), (("--tokens", "1e9"), "--tokens"),
                             (("--smallest", "--gpu", "H200"), "--smallest"), (("--smallest", "--largest"), "--smallest"),
-                            (("--gpu", "H200", "--gpus", "0"), "--gpus"), (("--gpu", "H200", "--tokens", "1e300"), "--tokens")):
+                            (("--gpu", "H200", "--gpus", "0"), "--gpus"), (("--gpu", "H200", "--tokens", "1e300"), "--tokens"),
+                            (("--largest", "--gpu", "H200", "--tokens", "nan"), "--tokens"), (("--largest", "--price-kwh", "1"), "--price-kwh"),
+                            (("--gpu", "H200", "--sort", "cost"), "--sort")):
             with self.subTest(words=words):
                 code, _, error = self.plan(path, *words)
                 self.assertNotIn(code, (0, 3))
@@ -160,6 +162,16 @@ class PlanOfGpus(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertIn("here resources.workers is 1; --gpus N sets resources.workers", error)
         self.assertEqual(self.plan(*words[:1], "--largest", "--gpu", "H200", "--gpus", 2, *words[-2:])[0], 0)
+
+    def test_the_largest_models_as_json_and_an_unknown_time(self):
+        path = os.path.join(JOBS, "hearth-112m-bf16.yaml")
+        code, out, error = self.plan(path, "--largest", "-o", "json")
+        self.assertEqual(code, 0, error)
+        self.assertGreater(len(json.loads(out)), 0)
+        code, out, _ = self.plan(path, "--gpu", "H200", "--set", "precision.recipe=fp32", "--tok-s", "5e6")
+        self.assertEqual(code, 0)
+        self.assertIn("wish: 5000000 tok/s cannot be judged: the time is not known", out)
+        self.assertIn("confidence: memory alone", out)
 
     def test_tables_of_bytes_of_the_largest_models_and_of_accuracy(self):
         code, out, _ = self.plan("--bytes")

@@ -135,6 +135,9 @@ std::string ConfidenceText(const GpuRow& gpu,
                            const Calibration& calibration,
                            absl::Span<const v1::JobPlan> ended,
                            const Feasibility& f) {
+  if (!f.time.known()) {
+    return "memory alone: the time is not known";
+  }
   const std::vector<Neighbour> nearest = NeighboursOf(gpu, calibration, ended, f);
   if (nearest.empty()) {
     return calibration.measured ? "kernels measured on this GPU, no whole job"

@@ -208,7 +208,12 @@ class Assessment {
 
   void JudgeWish() {
     const double wish = query_.wanted_tok_s;
-    if (!(wish > 0) || !f_.time.known()) {
+    if (!(wish > 0)) {
+      return;
+    }
+    if (!f_.time.known()) {
+      f_.reasons.push_back(
+          absl::StrFormat("wish: %.0f tok/s cannot be judged: the time is not known", wish));
       return;
     }
     const std::string asked =

@@ -479,7 +479,7 @@ v1::JobSpec WithOptimizer(const char* name, const char* state, const char* maste
 }
 
 // Milliseconds that the optimizer takes in a step of hearth-112m on an H100 (docs/memory.md,
-// docs/optimizers.md); the rate of FP32 state and the kernels of codes were fitted to them.
+// docs/optimizers.md). Nothing was fitted to them.
 TEST(OptimizerTimeTest, IsNearWhatAnH100Takes) {
   const struct {
     const char* name;

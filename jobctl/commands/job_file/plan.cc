@@ -457,6 +457,16 @@ std::vector<const CLI::Option*> AddQuestions(CLI::App& app, Options& options) {
   };
 }
 
+// The first option of `asked` that the command line has and `read` does not name; null: none.
+const CLI::Option* Unread(const std::vector<const CLI::Option*>& asked,
+                          std::initializer_list<std::string_view> read) {
+  const auto unread = std::find_if(asked.begin(), asked.end(), [&](const CLI::Option* option) {
+    return option->count() > 0 &&
+           std::find(read.begin(), read.end(), option->get_name()) == read.end();
+  });
+  return unread == asked.end() ? nullptr : *unread;
+}
+
 // Refuses options that nothing would read.
 absl::Status CheckQuestions(const Options& options,
                             const std::vector<const CLI::Option*>& about_gpus) {
@@ -478,21 +488,32 @@ absl::Status CheckQuestions(const Options& options,
             ? "--on-coordinator needs --gpu, --smallest or --accuracy"
             : "--calibration is a file of this machine: leave --on-coordinator out");
   }
+  if (options.largest) {
+    const CLI::Option* const unread = Unread(about_gpus, {"--output"});
+    return unread == nullptr
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(absl::StrCat(
+                     unread->get_name(), " asks about time, cost or order: leave --largest out"));
+  }
+  const bool sorts = std::any_of(about_gpus.begin(), about_gpus.end(), [](const CLI::Option* o) {
+    return o->get_name() == "--sort" && o->count() > 0;
+  });
+  if (sorts && !options.gpu.empty() && options.gpu != kAllGpus) {
+    return absl::InvalidArgumentError("--sort orders several GPUs: give --gpu all");
+  }
   if (!options.gpu.empty() || options.smallest || options.accuracy) {
     return absl::OkStatus();
   }
-  if (!options.largest && (options.query.gpus > 0 || !options.calibration.empty())) {
+  if (options.query.gpus > 0 || !options.calibration.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.query.gpus > 0 ? "--gpus" : "--calibration",
                      " asks about a GPU: give --gpu NAME, all or here, --smallest or --largest"));
   }
-  for (const CLI::Option* const option : about_gpus) {
-    if (option->count() > 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          option->get_name(), " asks about a GPU: give --gpu NAME, all or here, or --smallest"));
-    }
-  }
-  return absl::OkStatus();
+  const CLI::Option* const unread = Unread(about_gpus, {});
+  return unread == nullptr ? absl::OkStatus()
+                           : absl::InvalidArgumentError(absl::StrCat(
+                                 unread->get_name(),
+                                 " asks about a GPU: give --gpu NAME, all or here, or --smallest"));
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST(StateChoiceTest, ChoicesByLoss_BeginWithTheJobAndChangeTheLeastFirst) {
   EXPECT_LT(place("int8", "fp32", "bf16"), place("int8", "none", "fp32"));
   EXPECT_LT(place("int8", "none", "bf16"), place("int4", "fp32", "bf16"));
   for (const StateChoice& choice : choices) {
-    EXPECT_NE(choice.state, "bf16") << "its loss was not measured";
+    EXPECT_NE(choice.state, "bf16") << "it is not proposed";
   }
 }
 
