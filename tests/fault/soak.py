@@ -13,6 +13,9 @@ no folder is left that no job needs, and no process.
   tests/fault/soak.sh --only jump_clock --faults 5
   tests/fault/soak.sh --gpus 2 --faults 20        one job at a time, a rank on each GPU (the programs must be built with CUDA)
   tests/fault/soak.sh --json FILE ...             also the times of all faults; soak_table.py FILE... makes one table of several runs
+  tests/fault/soak.sh --dossiers DIR ...          where it leaves what it saw of each fault that was noticed after more than 5 s, or whose
+                                                  job ran again after more than 8 s; the end of the output names them and the phase that took
+                                                  the longest
 
 Cutting cables and filling disks needs root, network namespaces and loop devices; without them these rows are left out, and it says so.
 It needs Python alone and the programs, in $HEARTH_BIN_DIR, also those of a bundle:
@@ -41,6 +44,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 import harness  # noqa: E402
 import rig  # noqa: E402
 import soak_clusters  # noqa: E402
+import soak_dossier  # noqa: E402
 import soak_faults  # noqa: E402
 import soak_table  # noqa: E402
 
@@ -106,6 +110,7 @@ class Watch:
 
     def __init__(self, cluster, jobs):
         self.cluster, self.began, self.over = cluster, time.monotonic(), threading.Event()
+        self.recorder = soak_dossier.Recorder(cluster)
         self.seen = {job_id: [(self.began, int(job["epoch"]), "running")] for job_id, job in jobs.items()}  # each change: when, epoch, state
         self.thread = threading.Thread(target=self.look, daemon=True)
         self.thread.start()
@@ -119,6 +124,8 @@ class Watch:
                     continue  # no coordinator answers
                 if (now["epoch"], now["state"]) != seen[-1][1:]:
                     seen.append((time.monotonic(), now["epoch"], now["state"]))
+                self.recorder.job(job_id, now)
+            self.recorder.look()
 
     def end(self):
         self.over.set()
@@ -135,27 +142,41 @@ class Watch:
         runs = next((at for at, again, state in later if again and state in self.HEALTHY), None)
         return noticed - began, None if runs is None else runs - began
 
-    def slowest(self, hits):
-        """(noticed, runs again) of the slowest job; `hits`: when each fault began, and the jobs that it hit. Each counts from the beginning of
-        its own fault. A job that is hit twice and was not disturbed in between counts for the later one."""
-        noticed, runs = [], []
+    def times(self, hits):
+        """[(which fault, job, noticed, runs again)]; `hits`: when each fault began, and the jobs that it hit. Each counts from the beginning
+        of its own fault. A job that is hit twice and was not disturbed in between counts for the later one."""
+        out = []
         for k, (began, job_ids) in enumerate(hits):
-            for job_id in job_ids:
+            for job_id in sorted(job_ids):
                 until = min((later for later, hit in hits[k + 1:] if job_id in hit), default=math.inf)
-                for column, at in zip((noticed, runs), self.after(job_id, began, until)):
-                    column += [at] if at is not None else []
-        return max(noticed, default=None), max(runs, default=None)
+                out.append((k, job_id, *self.after(job_id, began, until)))
+        return out
+
+    def slowest(self, hits):
+        """(noticed, runs again) of the slowest job."""
+        times = self.times(hits)
+        return tuple(max((row[column] for row in times if row[column] is not None), default=None) for column in (2, 3))
+
+    def slow(self, names, hits):
+        """The jobs of which a dossier is wanted."""
+        found = []
+        for k, job_id, noticed, runs in self.times(hits):
+            epoch = [change for change in self.seen[job_id] if change[0] <= hits[k][0]][-1][1]
+            found.append(soak_dossier.Slow(names[k], job_id, hits[k][0], noticed, runs, int(epoch)))
+        return [slow for slow in found if slow.counts()]
 
 
 class Soak:
     RECOVERY_MAX = 120  # seconds until a fault counts as not recovered from
 
-    def __init__(self, part, folder, only=(), shape=CPU):
+    def __init__(self, part, folder, dossiers, only=(), shape=CPU):
         self.part, self.seed, self.shape, self.only = part, part.own_seed(), shape, only
         self.random = random.Random(self.seed)
         self.devices = {f"w{k}": device for k, device in enumerate(shape.devices)}
         self.names = list(self.devices)
         self.cluster = harness.Cluster(root=folder)
+        self.cluster.env["TZ"] = "UTC"  # the times of all logs are of one zone
+        self.dossiers = soak_dossier.Dossiers(self.cluster, dossiers, f"{part.cluster}-")
         self.hosts, self.disks = None, {}
         self.left_out = {}      # what rows need and the machine does not have: why
         self.missing = set()    # rows that have not come yet
@@ -357,6 +378,7 @@ class Soak:
         pair = [fault, self.draw(behind)] if not self.first and behind and self.random.random() < ONE_BEHIND_ANOTHER else [fault]
         for fault in pair:
             began = time.monotonic()
+            watch.recorder.begin()
             found = fault.act(self, jobs)
             if found is not None:
                 if self.first and fault is self.first[-1]:
@@ -427,6 +449,8 @@ class Soak:
         took = time.monotonic() - watch.began
         self.took.setdefault(kind, []).append((noticed, runs, took))
         print(f"{self.done} {', '.join(names)}: {took:.1f} s", flush=True)
+        for slow in watch.slow(names, hits):
+            self.dossiers.add(slow, names, watch.recorder)
         if (noticed or 0) > NOTICED_GOAL or (runs or 0) > RUNS_GOAL:
             for job_id in sorted(hit):
                 self.tell_recovery(job_id)
@@ -498,7 +522,8 @@ class Soak:
     def summary(self, failure=None):
         """What soak_table.py makes a table of."""
         return {"seed": self.seed, "faults": self.done, "jobs": len(self.acknowledged), "checked": self.checked, "restarted": self.restarted,
-                "took": self.took, "left_out": self.left_out, "missing": sorted(self.missing), "failure": failure}
+                "took": self.took, "left_out": self.left_out, "missing": sorted(self.missing), "failure": failure,
+                "dossiers": self.dossiers.written}
 
 
 def options_of(argv):
@@ -509,6 +534,7 @@ def options_of(argv):
     parser.add_argument("--clusters", type=int, default=1, metavar="N", help="side by side, each with its share of the faults")
     parser.add_argument("--cluster", type=int, default=0, metavar="K", help="only the K-th of --clusters, from 1")
     parser.add_argument("--folder", metavar="DIR", help="where all files go, a new one; a failed run leaves there what it has")
+    parser.add_argument("--dossiers", metavar="DIR", help="what it saw of slow recoveries goes here; default: beside the folder of all files")
     parser.add_argument("--json", metavar="FILE", help="write the times of all faults here, for soak_table.py; also after a failure")
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="workers on cuda:0 to cuda:N-1 instead of five on the CPU")
     parser.add_argument("--optimizer", default="adamw", help="of the jobs")
@@ -529,7 +555,7 @@ def one_cluster(options, folder):
     print(f"seed {part.own_seed()}", flush=True)
     shape = on_gpus(options.gpus) if options.gpus else CPU
     shape = dataclasses.replace(shape, job={**shape.job, "optimizer": {"name": options.optimizer}})
-    soak = Soak(part, folder, options.only, shape)
+    soak = Soak(part, folder, options.dossiers, options.only, shape)
     failure = None
     try:
         soak.run(part.faults(options.faults), options.seconds)
@@ -549,7 +575,8 @@ def one_cluster(options, folder):
 def several_clusters(options, argv, folder):
     """One summary of all."""
     def command(cluster, own_folder, summary):
-        return [sys.executable, os.path.abspath(__file__), *argv, "--cluster", str(cluster), "--folder", own_folder, "--json", summary]
+        return [sys.executable, os.path.abspath(__file__), *argv, "--cluster", str(cluster), "--folder", own_folder, "--json", summary,
+                "--dossiers", options.dossiers]
 
     runs = soak_clusters.side_by_side(options.clusters, folder, command)
     return {"seed": options.seed, "clusters": runs, **soak_table.merge(runs)}
@@ -561,6 +588,7 @@ def main(argv):
     if options.folder:
         os.makedirs(options.folder)  # whoever passes all checks removes it
     folder = options.folder or tempfile.mkdtemp(prefix="hearth-soak-")
+    options.dossiers = os.path.abspath(options.dossiers or os.path.normpath(folder) + "-dossiers")
     several = options.clusters > 1 and not options.cluster
     summary = several_clusters(options, argv, folder) if several else one_cluster(options, folder)
     if options.json:

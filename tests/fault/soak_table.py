@@ -31,7 +31,8 @@ def merge(runs):
     left_out = {what: why for run in runs for what, why in run["left_out"].items()}
     failed = [f"{name(run)} after {run['faults']} faults: {run['failure']}" for run in runs if run["failure"]]
     return {**{count: sum(run[count] for run in runs) for count in ("faults", "jobs", "checked")},
-            "restarted": [text for run in runs for text in run["restarted"]], "took": took, "left_out": left_out,
+            "restarted": [text for run in runs for text in run["restarted"]],
+            "dossiers": [each for run in runs for each in run.get("dossiers", [])], "took": took, "left_out": left_out,
             "missing": sorted(set.intersection(*missing)) if missing else [], "failure": "; ".join(failed) or None,
             "spreads": spreads(took)}
 
@@ -57,6 +58,9 @@ def table(runs):
     if whole["missing"]:
         lines.append(f"no time for {', '.join(whole['missing'])}")
     lines += [f"left out {what}: {why}" for what, why in whole["left_out"].items()]
+    if whole["dossiers"]:
+        lines.append(f"{len(whole['dossiers'])} slow recoveries; what was seen of each, and which phase took the longest:")
+        lines += [f"  {each['path']}: {each['guess']}" for each in whole["dossiers"]]
     for run in runs:
         if run["failure"]:
             lines.append(f"FAILED: {name(run)} after {run['faults']} faults: {run['failure']}")

@@ -1,12 +1,17 @@
 #!/usr/bin/python3
-"""What the soak makes of two faults, one right behind another, and when it says that each was noticed; without a cluster."""
+"""What the soak makes of two faults, one right behind another, when it says that each was noticed, and what it keeps of slow ones; without a
+cluster."""
 
+import os
 import random
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 import soak
+import soak_dossier
 import soak_faults
 
 
@@ -89,6 +94,93 @@ class WatchTest(unittest.TestCase):
     def test_without_a_disturbance_there_are_no_times(self):
         self.assertEqual(self.watch().slowest([(101, {"a"})]), (None, None))
         self.assertEqual(self.watch().slowest([(101, set())]), (None, None))
+
+    def test_what_is_slow_gets_a_dossier(self):
+        watch = self.watch((103, 1, "recovering"), (109.5, 2, "running"))
+        self.assertEqual(watch.slow(["kill_trainer"], [(101, {"a", "b"})]), [soak_dossier.Slow("kill_trainer", "a", 101, 2, 8.5, 1)])
+        self.assertEqual(watch.slow(["kill_trainer"], [(102, {"a", "b"})]), [], "7.5 s")
+        late = self.watch((106.5, 1, "recovering"), (107, 2, "running"))
+        self.assertEqual([slow.noticed for slow in late.slow(["hang_step"], [(101, {"a"})])], [5.5])
+
+
+class DossierTest(unittest.TestCase):
+    """Job a lost its trainer on w1 by SIGKILL in epoch 1, on 2026-11-27 at 20:47:53 UTC."""
+
+    BEGAN = 1795812473.0
+    SLOW = soak_dossier.Slow("kill_trainer", "a", 100, 0.3, 11.8, 1)
+    W1 = """2026-11-27 20:47:30 long ago, as jobctl writes times
+2026-11-27T20:47:53.500Z I hearth-worker[1] a e1: trainer ended, status -9
+without a stamp
+2026-11-27T20:48:04.500Z I hearth-worker[1] a e2: trainer started, process 8
+"""
+    W2 = """2026-11-28T20:47:52.900Z I hearth-worker[2] a e1: trainer started, process 5
+2026-11-28T20:47:53.600Z I hearth-worker[2] a e1: kill, grace 2 s: rank 0 is lost
+2026-11-28T20:48:03.700Z I hearth-worker[2] a e1: trainer ended, status -9
+"""  # its clock has jumped
+    EVENTS = "2026-11-27T20:48:04.429883290Z a scheduler: epoch 2 on w2, w3 from step 600\n"
+
+    def lines(self, **logs):
+        return soak_dossier.Lines([row for where, text in logs.items() for row in soak_dossier.stamped(where, text, self.BEGAN, 20)])
+
+    def test_lines_around_the_fault_whatever_the_day(self):
+        rows = self.lines(w1=self.W1, w2=self.W2).rows
+        self.assertEqual([(round(at, 3), where) for at, where, _ in rows],
+                         [(-0.1, "w2"), (0.5, "w1"), (0.5, "w1"), (0.6, "w2"), (10.7, "w2"), (11.5, "w1")])
+
+    def test_the_phase_that_took_the_longest(self):
+        spans = soak_dossier.phases(self.SLOW, self.lines(w1=self.W1, w2=self.W2, event=self.EVENTS))
+        self.assertEqual([(name, round(seconds, 1)) for name, seconds in spans], [
+            ("noticing", 0.3), ("telling the other ranks to end", 0.3), ("waiting for the old ranks to exit", 10.1),
+            ("waiting for free workers", 0.7), ("starting the trainers", 0.1), ("the way to the first step", 0.3)])
+        self.assertIn("waiting for the old ranks to exit: 10.1 s", soak_dossier.guess(self.SLOW, self.lines(w2=self.W2)))
+
+    def test_a_rank_that_ended_at_once_leaves_the_wait_to_who_places_the_job(self):
+        says = soak_dossier.guess(self.SLOW, self.lines(w1=self.W1, event=self.EVENTS))
+        self.assertTrue(says.startswith("waiting for free workers: 10.9 s"), says)
+
+    def test_processes_of_a_daemon_with_those_below_it(self):
+        child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import sys; sys.stdin.read()'])"
+        with subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE) as parent:
+            try:
+                soak.harness.wait_until("its child", lambda: len(soak_dossier.processes({"w0": parent.pid})) == 2)
+                lines = soak_dossier.processes({"w0": parent.pid})
+            finally:
+                parent.stdin.close()
+        self.assertIn(f"w0: {parent.pid} parent {os.getpid()} S (sleeping)", lines[0])
+        self.assertIn(f"parent {parent.pid} ", lines[1])
+        self.assertEqual(soak_dossier.processes({"w0": parent.pid}), [f"w0: process {parent.pid} has ended"])
+
+    def test_a_dossier_is_written_even_if_nothing_answers(self):
+        class Silent:
+            coordinator = Worker()
+            workers = {}
+
+            def events(self, _job_id):
+                raise AssertionError("no coordinator")
+
+        with tempfile.TemporaryDirectory() as base:
+            dossiers = soak_dossier.Dossiers(Silent(), os.path.join(base, "new"), "3-")
+            recorder = soak_dossier.Recorder(Silent())
+            recorder.looks = [(101.5, "worker w1: busy")]
+            dossiers.add(self.SLOW, ["kill_trainer w1"], recorder)
+            self.assertEqual(os.listdir(dossiers.folder), ["3-1-kill_trainer-a.txt"])
+            with open(dossiers.written[0]["path"], encoding="utf-8") as f:
+                text = f.read()
+        self.assertIn("kill_trainer w1: a, epoch 1 before, noticed after 0.30 s, runs again after 11.80 s", text)
+        self.assertIn("   +1.50 look: worker w1: busy", text)
+
+    def test_only_a_job_that_waits_is_looked_at(self):
+        recorder = soak_dossier.Recorder(None)  # whose workers nobody can ask for
+        recorder.job("a", {"epoch": 1, "state": "running", "step": 5})
+        self.assertFalse(recorder.waits())
+        recorder.look()
+        recorder.steps["a"] = (time.monotonic() - 2, (1, "running", 5))
+        self.assertTrue(recorder.waits(), "no step for 2 s")
+        recorder.job("a", {"epoch": 1, "state": "running", "step": 6})
+        self.assertFalse(recorder.waits())
+        self.assertIn("a: after 2.0 s as (1, 'running', 5) it is (1, 'running', 6)", recorder.looks[0][1])
+        recorder.job("a", {"epoch": 1, "state": "recovering", "step": 6})
+        self.assertTrue(recorder.waits())
 
 
 if __name__ == "__main__":
