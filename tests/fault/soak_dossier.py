@@ -223,7 +223,7 @@ class Recorder:
         except (OSError, http.client.HTTPException):
             return
         for worker in found:
-            said = {key: worker[key] for key in ("state", "job_id", "rank", "reason", "draining")}
+            said = {key: worker[key] for key in ("state", "job_id", "rank", "version", "reason", "draining")}
             if self.workers.get(worker["worker_id"]) != said:
                 self.workers[worker["worker_id"]] = said
                 self.tell(f"worker {worker['worker_id']}: {json.dumps(said)}")
