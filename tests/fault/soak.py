@@ -263,14 +263,14 @@ class Soak:
             if "HEARTH_FAULTS" not in self.cluster.envs["coordinator"]:
                 raise
 
-    def end_coordinator(self, how):
+    def end_daemon(self, name, how):
         """Says what its threads do if that takes long."""
-        daemon = self.cluster.coordinator
+        daemon = self.cluster.coordinator if name == "coordinator" else self.cluster.workers[name]
         daemon.kill(how, wait=False)
         try:
             daemon.process.wait(SLOW_END)
         except subprocess.TimeoutExpired:
-            print(f"SLOW: the coordinator has not ended {SLOW_END} s after {how.name}\n{threads_of(daemon.pid)}", flush=True)
+            print(f"SLOW: {name} has not ended {SLOW_END} s after {how.name}\n{threads_of(daemon.pid)}", flush=True)
         daemon.process.wait(30)
         daemon.log.close()
 
