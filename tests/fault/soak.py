@@ -161,8 +161,10 @@ class Watch:
         """The jobs of which a dossier is wanted."""
         found = []
         for k, job_id, noticed, runs in self.times(hits):
-            epoch = [change for change in self.seen[job_id] if change[0] <= hits[k][0]][-1][1]
-            found.append(soak_dossier.Slow(names[k], job_id, hits[k][0], noticed, runs, int(epoch)))
+            began = hits[k][0]
+            epoch = int([change for change in self.seen[job_id] if change[0] <= began][-1][1])
+            stepped = max(0, self.recorder.stepped.get((job_id, epoch), began) - began)
+            found.append(soak_dossier.Slow(names[k], job_id, began, noticed, runs, epoch, stepped))
         return [slow for slow in found if slow.counts()]
 
 
