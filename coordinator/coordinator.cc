@@ -241,8 +241,8 @@ absl::Status Coordinator::WriteEndpoints() {
                                     {"http", http_address_},
                                     {"pid", getpid()},
                                     {"generation", store_->generation()}};
-  return Env::Real().WriteFileAtomically(options_.store.data_dir + "/endpoints.json",
-                                         endpoints.dump() + "\n");
+  return ReplaceFile(Env::Real(), options_.store.data_dir + "/endpoints.json",
+                     endpoints.dump() + "\n");
 }
 
 void Coordinator::Stop() {

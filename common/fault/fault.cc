@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
+#include "common/fault/hold.h"
 
 namespace hearth::fault {
 namespace internal {
@@ -154,6 +155,15 @@ std::optional<Fault> VisitStep(std::string_view name, int64_t step, int attempt)
   return due && attempt < fault.attempts ? std::optional<Fault>(fault) : std::nullopt;
 }
 
+void Hold(const std::string& file) {
+  absl::Duration held;
+  while (access(file.c_str(), F_OK) != 0) {
+    const absl::Duration pause = HoldPause(held);
+    absl::SleepFor(pause);
+    held += pause;
+  }
+}
+
 absl::Status Act(std::string_view name, const Fault& fault) {
   switch (fault.action) {
     case Action::kCrash:
@@ -170,9 +180,7 @@ absl::Status Act(std::string_view name, const Fault& fault) {
       absl::SleepFor(absl::InfiniteDuration());
       break;
     case Action::kHold:
-      while (access(fault.file.c_str(), F_OK) != 0) {
-        absl::SleepFor(absl::Milliseconds(2));
-      }
+      Hold(fault.file);
       break;
     case Action::kError:
       return absl::InternalError(absl::StrCat("injected fault at ", Sv(name)));

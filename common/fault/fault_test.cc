@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "common/base/system.h"
+#include "common/fault/hold.h"
 #include "gtest/gtest.h"
 
 namespace hearth::fault {
@@ -148,6 +150,16 @@ TEST_F(FaultTest, Check_Hold_GoesOnWhenTheFileExists) {
   held.join();
   EXPECT_EQ(passed, 3);
   std::remove(file.c_str());
+}
+
+TEST(HoldPause, LongHold_LooksSeldomAndWaitsNotMuchLonger) {
+  int looks = 0;
+  for (absl::Duration held; held < absl::Seconds(4); held += HoldPause(held)) {
+    EXPECT_LE(HoldPause(held), std::max(held / 10, absl::Milliseconds(2)));
+    ++looks;
+  }
+  EXPECT_LT(looks, 80);
+  EXPECT_EQ(HoldPause(absl::Hours(1)), absl::Milliseconds(200));
 }
 
 TEST_F(FaultTest, Check_Hang_NeverGoesOn) {

@@ -319,28 +319,38 @@ class PosixEnv : public Env {
     return static_cast<size_t>(info.st_size);
   }
 };
-
-}  // namespace
-
-absl::Status WriteFileAtomicallyWith(Env& env, const std::string& path, std::string_view data) {
+// Temporary name and rename; with an fsync of the file in between, or without.
+absl::Status ReplaceFileWith(Env& env, const std::string& path, std::string_view data, bool sync) {
   // The process id keeps two programs that write the same file from sharing a temporary one.
   const std::string temporary = absl::StrCat(path, ".tmp.", getpid());
   const auto write = [&]() -> absl::Status {
     HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
                             env.NewWritableFile(temporary));
     HEARTH_RETURN_IF_ERROR(file->Append(data));
-    // Before the rename, or a power cut could leave the new name without its bytes.
-    HEARTH_RETURN_IF_ERROR(file->Sync());
+    if (sync) {
+      HEARTH_RETURN_IF_ERROR(file->Sync());
+    }
     HEARTH_RETURN_IF_ERROR(file->Close());
     return env.Rename(temporary, path);
   };
   const absl::Status written = write();
   if (!written.ok()) {
     env.RemoveAll(temporary).IgnoreError();  // report the first error, not this one
-    return written;
   }
+  return written;
+}
+
+}  // namespace
+
+absl::Status WriteFileAtomicallyWith(Env& env, const std::string& path, std::string_view data) {
+  // Synced before the rename, or a power cut could leave the new name without its bytes.
+  HEARTH_RETURN_IF_ERROR(ReplaceFileWith(env, path, data, /*sync=*/true));
   // Only from here on the rename outlives a power cut.
   return env.SyncDir(ParentOf(path));
+}
+
+absl::Status ReplaceFile(Env& env, const std::string& path, std::string_view data) {
+  return ReplaceFileWith(env, path, data, /*sync=*/false);
 }
 
 Env& Env::Real() {

@@ -76,4 +76,9 @@ class Env {
 // WriteFileAtomically out of an Env's other operations; for implementations of Env.
 absl::Status WriteFileAtomicallyWith(Env& env, const std::string& path, std::string_view data);
 
+// The same without an fsync, which on a busy disk takes seconds: whoever reads the file finds the
+// old or the new content, whole, but a power cut may leave none. For what is of use only while its
+// writer runs.
+absl::Status ReplaceFile(Env& env, const std::string& path, std::string_view data);
+
 }  // namespace hearth

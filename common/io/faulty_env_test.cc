@@ -40,6 +40,20 @@ TEST_F(FaultyEnvTest, WriteFileAtomically_FaultAtEachStep_LeavesOldOrNewWhole) {
   EXPECT_EQ(failures, steps);
 }
 
+TEST_F(FaultyEnvTest, ReplaceFile_FaultAtEachStep_LeavesOldOrNewWholeAndSyncsNothing) {
+  ASSERT_TRUE(ReplaceFile(env_, Path("a"), "old").ok());
+  const int64_t steps = env_.operations();
+  EXPECT_EQ(steps, 4) << "open, append, close, rename";
+  for (int64_t n = 1; n <= steps; ++n) {
+    env_.FailAfter(n, absl::InternalError("broken disk"));
+    EXPECT_FALSE(ReplaceFile(env_, Path("a"), "brand new").ok()) << n;
+    EXPECT_EQ(env_.ReadFile(Path("a")).value(), "old") << n;
+    EXPECT_EQ(env_.ListDir(dir_).value(), std::vector<std::string>{"a"}) << n;
+  }
+  EXPECT_TRUE(ReplaceFile(env_, Path("a"), "brand new").ok());
+  EXPECT_EQ(env_.ReadFile(Path("a")).value(), "brand new");
+}
+
 TEST_F(FaultyEnvTest, FailAfter_NotSticky_FailsOnceAndNamesTheFile) {
   env_.FailAfter(1, absl::InternalError("broken disk"));
   const absl::Status status = env_.CreateDirs(Path("x"));

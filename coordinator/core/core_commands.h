@@ -129,7 +129,11 @@ struct DeliveryDone {
 
 // To be applied when NextDeadline() is reached. Scheduling happens here alone, so a batch of
 // commands costs one Plan.
-struct Tick {};
+struct Tick {
+  // Monotonic. Before that nobody is judged by what was heard of him: his words may not have been
+  // read yet. Jobs are planned all the same.
+  absl::Duration judge_from = -absl::InfiniteDuration();
+};
 
 // -------------------------------------------------------------------------------------------------
 // The table.

@@ -497,6 +497,48 @@ TEST(Job, HigherPriority_PreemptsByCheckpointAndRequeue) {
   EXPECT_EQ(h.Job("job").restarts(), 0);
 }
 
+// A job on "a" and "b" is ending, and will start again; "c" is free, and a younger job waits for
+// two workers. It must not get "c" and the worker that is left first.
+TEST(Job, ThatEndsToStartAgain_KeepsItsPlace) {
+  struct Case {
+    const char* name;
+    void (*begin)(Harness& h);  // rank 0 ends in it, or right after it
+  };
+  const Case cases[] = {
+      {"recovers", [](Harness& h) { h.Exit("job", 0, v1::EXIT_REASON_INTERNAL, "boom"); }},
+      {"resumed while it pauses",
+       [](Harness& h) {
+         h.Pause("job");
+         h.Resume("job");
+         h.Exit("job", 0, v1::EXIT_REASON_PAUSED);
+       }},
+      {"drained",
+       [](Harness& h) {
+         h.Do(OfWorker<v1::DrainWorkerRequest>("a"));
+         h.Tick();
+         h.Do(OfWorker<v1::UncordonWorkerRequest>("a"));
+         h.Exit("job", 0, v1::EXIT_REASON_STOPPED);
+       }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    Harness h;
+    h.Running(2);
+    h.Connect("c");
+    h.Create(2, "young");
+    h.Pass(absl::Seconds(1), {"a", "b", "c"});
+    ASSERT_EQ(h.Job("young").reason(), "needs 2 workers, 1 of 3 is free");
+    c.begin(h);
+    h.Tick();
+    EXPECT_EQ(h.WorkerState("a"), v1::WORKER_STATE_IDLE);
+    EXPECT_EQ(h.State("young"), v1::JOB_STATE_QUEUED);
+    h.Exit("job", 1, v1::EXIT_REASON_STOPPED);
+    h.Tick();
+    EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
+    EXPECT_EQ(h.State("young"), v1::JOB_STATE_QUEUED);
+  }
+}
+
 TEST(Worker, Drain_MovesTheJobAndUncordonTakesItBack) {
   Harness h;
   h.Running(1);

@@ -22,17 +22,25 @@ absl::Duration Ticks::Due() const {
   return std::min(last_ + (jobs_.active().empty() ? kTickIdle : kTickBusy), silent_.NextCheck());
 }
 
-void Ticks::Pass(const Tick& /*tick*/) {
-  // In this order: losses are known before the deadlines judge gangs, and the plan comes last, as
-  // it hands out what all of these have freed.
-  last_ = turn_.mono();
+void Ticks::Judge() {
+  // In this order: losses are known before the deadlines judge gangs.
   silent_.Check();
-  checkpoints_.Check();
-  folders_.AskForListings();
   deadlines_.Check();
   stragglers_.Check();
   stuck_.Check();
   views_.Review();
+}
+
+void Ticks::Pass(const Tick& tick) {
+  last_ = turn_.mono();
+  // The plan comes last, as it hands out what all of these have freed.
+  if (turn_.mono() >= tick.judge_from) {
+    Judge();
+  } else {
+    silent_.CheckAt(tick.judge_from);
+  }
+  checkpoints_.Check();
+  folders_.AskForListings();
   calls_.Expire();
   tokens_.Expire();
   views_.Expire();

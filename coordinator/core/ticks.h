@@ -62,6 +62,8 @@ class Ticks {
 
  private:
   void Pass(const Tick& tick);
+  // Looks who is silent, late or slow.
+  void Judge();
 
   const Turn& turn_;
   const Jobs& jobs_;

@@ -121,7 +121,8 @@ class RandomCluster {
         job.workers.push_back(worker.worker->worker_id());
       }
     }
-    job.phase = Chance(85) ? JobPhase::kRunning : JobPhase::kStopping;
+    const JobPhase ends = Chance(50) ? JobPhase::kStopping : JobPhase::kReturns;
+    job.phase = Chance(80) ? JobPhase::kRunning : ends;
     job.started = absl::Minutes(Below(60));
     job.at_checkpoint = Chance(60);
     job.movable = Chance(85);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -97,6 +98,13 @@ struct Cursor {
   const WaitingLines::Line* line = nullptr;  // null: one job
   std::set<QueuePlace>::const_iterator next;
   const QueuePlace* place = nullptr;
+  size_t returns = kNobody;  // the job, if its ranks have not all ended
+};
+
+// A job of ClusterView::jobs that waits, or will.
+struct Single {
+  size_t job = kNobody;
+  Demand demand;
 };
 
 // Orders a heap so that the first of the queue is on top.
@@ -119,9 +127,14 @@ class Planner {
   void Prepare();
   void AddSlots();
   void Drain();
+  std::vector<Single> Singles() const;
   void PlaceAll();
   // False when the job waits.
   bool Place(const Candidate& job);
+  // Keeps free what the job will start on when its last ranks have ended.
+  void Hold(size_t job, const Demand& demand);
+  // All that a job could use that waits; later jobs do not get it.
+  void Reserve(const Demand& demand, Pool& pool);
   void Grow(size_t index);
 
   Pool& PoolOf(const Demand& demand);
@@ -149,7 +162,6 @@ class Planner {
   std::vector<JobPhase> phases_;
   std::vector<size_t> order_;  // of view_.jobs, by queue order
   std::vector<QueuePlace> places_;
-  std::vector<std::pair<Demand, QueuePlace>> singles_;
   std::unordered_map<std::string, size_t> root_groups_;
   std::unordered_map<std::string, size_t> host_groups_;
   std::map<Demand, Pool> pools_;  // by the demand's kind: its numbers are 0
@@ -165,10 +177,6 @@ void Planner::Prepare() {
     phases_.push_back(job.phase);
     order_.push_back(i);
     places_.push_back(PlaceOf(job, view_.aging));
-    if (job.phase == JobPhase::kWaiting) {
-      singles_.emplace_back(
-          DemandOf(*job.spec, job.root_uuid, job.checkpoint_step, job.too_small_bytes), places_[i]);
-    }
   }
   std::sort(order_.begin(), order_.end(),
             [this](size_t a, size_t b) { return places_[a] < places_[b]; });
@@ -224,7 +232,7 @@ void Planner::Drain() {
 
 void Planner::Requeue(size_t job, const std::string& code, const std::string& reason) {
   out_.requeues.push_back({view_.jobs[job].job_id, code, reason});
-  phases_[job] = JobPhase::kStopping;
+  phases_[job] = JobPhase::kReturns;
   for (Slot& slot : slots_) {
     if (slot.use == Use::kBusy && slot.job == job) {
       slot.use = Use::kSoon;
@@ -495,16 +503,53 @@ bool Planner::Place(const Candidate& job) {
     absl::StrAppend(&text.reason, "; others are being stopped for it");
   }
   Wait(job, text);
-  if (!closed) {
-    pool.reserved_from = demand.least;
-    for (const Group& group : pool.groups) {
-      for (size_t i : group) {
-        slots_[i].reserved =
-            slots_[i].reserved || static_cast<int64_t>(group.size()) >= demand.least;
-      }
+  Reserve(demand, pool);
+  return false;
+}
+
+void Planner::Reserve(const Demand& demand, Pool& pool) {
+  if (demand.least >= pool.reserved_from) {
+    return;
+  }
+  pool.reserved_from = demand.least;
+  for (const Group& group : pool.groups) {
+    for (size_t i : group) {
+      slots_[i].reserved = slots_[i].reserved || static_cast<int64_t>(group.size()) >= demand.least;
     }
   }
-  return false;
+}
+
+void Planner::Hold(size_t job, const Demand& demand) {
+  ++visits_.jobs;
+  Pool& pool = PoolOf(demand);
+  if (demand.batch_ranks > 0 || !WhyTooFew(demand, pool).code.empty()) {
+    return;  // it will not start
+  }
+  const auto own = [&](size_t i) { return slots_[i].use == Use::kSoon && slots_[i].job == job; };
+  const auto takes = [&](size_t i) {
+    return !slots_[i].reserved && (own(i) || slots_[i].use == Use::kFree);
+  };
+  const Group* best = nullptr;
+  int64_t most = demand.least - 1;
+  for (const Group& group : pool.groups) {
+    visits_.workers += static_cast<int64_t>(group.size());
+    const int64_t count = std::count_if(group.begin(), group.end(), takes);
+    if (std::min(count, demand.wanted) > most) {
+      best = &group;
+      most = std::min(count, demand.wanted);
+    }
+  }
+  if (best == nullptr) {
+    Reserve(demand, pool);
+    return;
+  }
+  Group held;
+  std::copy_if(best->begin(), best->end(), std::back_inserter(held), takes);
+  std::stable_partition(held.begin(), held.end(), own);
+  held.resize(static_cast<size_t>(most));
+  for (size_t i : held) {
+    slots_[i].reserved = true;
+  }
 }
 
 void Planner::Grow(size_t index) {
@@ -544,22 +589,41 @@ void Planner::Grow(size_t index) {
   }
 }
 
+std::vector<Single> Planner::Singles() const {
+  std::vector<Single> out;
+  for (size_t i = 0; i < view_.jobs.size(); ++i) {
+    const JobView& job = view_.jobs[i];
+    if (phases_[i] == JobPhase::kWaiting || phases_[i] == JobPhase::kReturns) {
+      out.push_back(
+          {i, DemandOf(*job.spec, job.root_uuid, job.checkpoint_step, job.too_small_bytes)});
+    }
+  }
+  return out;
+}
+
 // A job that waits reserves all that its line could take, so the jobs behind it in its line wait,
 // too: they need not be looked at.
 void Planner::PlaceAll() {
+  const std::vector<Single> singles = Singles();
   std::vector<Cursor> heads;
-  for (const auto& [demand, place] : singles_) {
-    heads.push_back({&demand, nullptr, {}, &place});
+  for (const auto& [job, demand] : singles) {
+    const bool returns = phases_[job] == JobPhase::kReturns;
+    heads.push_back({&demand, nullptr, {}, &places_[job], returns ? job : kNobody});
   }
   if (view_.waiting != nullptr) {
     for (const auto& [demand, line] : view_.waiting->lines()) {
-      heads.push_back({&demand, &line, line.places().begin(), &*line.places().begin()});
+      heads.push_back({&demand, &line, line.places().begin(), &*line.places().begin(), kNobody});
     }
   }
   std::make_heap(heads.begin(), heads.end(), Behind);
   while (!heads.empty()) {
     std::pop_heap(heads.begin(), heads.end(), Behind);
     Cursor& head = heads.back();
+    if (head.returns != kNobody) {
+      Hold(head.returns, *head.demand);
+      heads.pop_back();
+      continue;
+    }
     const bool started = Place({*head.demand, *head.place});
     const bool last = head.line == nullptr || ++head.next == head.line->places().end();
     // The rest of the line asks for the same, so it waits for the same reason.

@@ -15,6 +15,10 @@
 //    so anything less could delay it. Later jobs take only workers that no earlier waiting job
 //    could use. A job that wants more workers than exist reserves nothing, because it cannot
 //    start in any case.
+//  - A job that is ending and will start again (its other ranks are being killed, it is being
+//    moved) keeps its place: as many workers as it may start on are held for it, its own first.
+//    Else a later job would take those that its first ranks have left, and it would wait for that
+//    job's end.
 //  - Preemption: a waiting job takes workers from jobs of strictly lower priority that are behind
 //    it in the order, lowest and youngest first, as few as give it min_workers, by checkpoint and
 //    requeue. No loops: the victim sorts behind the job that it made room for.
@@ -54,6 +58,7 @@ enum class JobPhase {
   kWaiting,   // QUEUED, or RECOVERING with all old ranks gone
   kRunning,   // STARTING or RUNNING: may be asked to stop
   kStopping,  // frees its workers soon
+  kReturns,   // the same, and then it is kWaiting
 };
 
 struct JobView {
@@ -64,7 +69,7 @@ struct JobView {
   std::string root_uuid;             // root of the checkpoint to resume from; empty = none
   int64_t checkpoint_step = 0;       // for the reason text
   int64_t too_small_bytes = 0;       // as in v1::JobRecord
-  std::vector<std::string> workers;  // of the gang, if not waiting
+  std::vector<std::string> workers;  // of the gang, if not kWaiting
   absl::Duration started;            // monotonic start of the gang, if running
   bool at_checkpoint = false;        // running, and a checkpoint of this epoch was just recorded
   bool movable = true;               // running, and every rank can hear us

@@ -276,6 +276,81 @@ TEST(Plan, VictimThatIsStoppingAlready_IsNotFollowedByAnother) {
   EXPECT_THAT(c.Plan().requeues, IsEmpty());
 }
 
+// A job of two ranks lost one on "a"; the other still ends on "b". "c" is free.
+Cluster Returning() {
+  Cluster c;
+  for (const char* id : {"a", "b", "c"}) {
+    c.AddWorker(id);
+  }
+  c.AddRunning("old", {0, 1});
+  c.view.jobs.back().phase = JobPhase::kReturns;
+  c.view.workers[0].busy_with.clear();
+  return c;
+}
+
+TEST(Plan, JobWhoseLastRankEnds_KeepsItsPlace) {
+  Cluster c = Returning();
+  c.AddJob("young", 2);
+  const Decisions d = c.Plan();
+  EXPECT_THAT(d.starts, IsEmpty())
+      << "it would take what old needs, and old would wait for its end";
+  ASSERT_THAT(d.waits, SizeIs(1)) << "old does not wait yet: nothing is said of it";
+  EXPECT_EQ(d.waits[0].job_id, "young");
+  EXPECT_EQ(d.waits[0].reason_code, "reserved");
+  // Its last rank has ended.
+  c.view.workers[1].busy_with.clear();
+  c.view.jobs[0].phase = JobPhase::kWaiting;
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("old"));
+}
+
+TEST(Plan, JobWhoseLastRankEnds_HoldsNoMoreThanItTakes) {
+  Cluster c = Returning();
+  c.AddJob("small", 1);
+  c.AddJob("another", 1);
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("small"));
+  // A worker whose rank has not ended is held first: it is of no use to anybody now.
+  c.AddWorker("d");
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("small", "another"));
+}
+
+TEST(Plan, JobWhoseLastRankEnds_GivesWayToWhoIsAhead) {
+  Cluster c = Returning();
+  c.AddJob("urgent", 2, 5);
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("urgent"));
+}
+
+TEST(Plan, JobWhoseLastRankEndsAndThatHasTooFewWorkers_ReservesAsOneThatWaits) {
+  Cluster c = Returning();
+  c.AddWorker("d");
+  c.AddRunning("other", {2, 3});
+  c.view.workers[0].usable = false;  // it went with its rank, and is expected back
+  c.view.workers[0].expected = true;
+  c.AddWorker("e", "host").busy_with = "other";
+  c.AddJob("small", 1);
+  EXPECT_THAT(c.Plan().starts, IsEmpty());
+}
+
+TEST(Plan, JobThatDoesNotReturn_HoldsNothing) {
+  Cluster c = Returning();
+  c.view.jobs[0].phase = JobPhase::kStopping;
+  c.AddJob("young", 2);
+  EXPECT_THAT(Started(c.Plan()), ElementsAre("young"));
+}
+
+TEST(Plan, DrainedJob_KeepsItsPlaceInThePlanThatMovesIt) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c"}) {
+    c.AddWorker(id);
+  }
+  c.AddRunning("old", {0, 1});
+  c.view.workers[0].draining = true;
+  c.view.workers[0].usable = false;
+  c.AddJob("young", 1);
+  const Decisions d = c.Plan();
+  ASSERT_THAT(d.requeues, SizeIs(1));
+  EXPECT_THAT(d.starts, IsEmpty());
+}
+
 TEST(Plan, EqualPriority_NeverPreempts) {
   Cluster c;
   c.AddWorker("a");

@@ -161,8 +161,10 @@ class Watch:
         """The jobs of which a dossier is wanted."""
         found = []
         for k, job_id, noticed, runs in self.times(hits):
-            epoch = [change for change in self.seen[job_id] if change[0] <= hits[k][0]][-1][1]
-            found.append(soak_dossier.Slow(names[k], job_id, hits[k][0], noticed, runs, int(epoch)))
+            began = hits[k][0]
+            epoch = int([change for change in self.seen[job_id] if change[0] <= began][-1][1])
+            stepped = max(0, self.recorder.stepped.get((job_id, epoch), began) - began)
+            found.append(soak_dossier.Slow(names[k], job_id, began, noticed, runs, epoch, stepped))
         return [slow for slow in found if slow.counts()]
 
 
@@ -263,14 +265,14 @@ class Soak:
             if "HEARTH_FAULTS" not in self.cluster.envs["coordinator"]:
                 raise
 
-    def end_coordinator(self, how):
+    def end_daemon(self, name, how):
         """Says what its threads do if that takes long."""
-        daemon = self.cluster.coordinator
+        daemon = self.cluster.coordinator if name == "coordinator" else self.cluster.workers[name]
         daemon.kill(how, wait=False)
         try:
             daemon.process.wait(SLOW_END)
         except subprocess.TimeoutExpired:
-            print(f"SLOW: the coordinator has not ended {SLOW_END} s after {how.name}\n{threads_of(daemon.pid)}", flush=True)
+            print(f"SLOW: {name} has not ended {SLOW_END} s after {how.name}\n{threads_of(daemon.pid)}", flush=True)
         daemon.process.wait(30)
         daemon.log.close()
 

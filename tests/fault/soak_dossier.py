@@ -29,6 +29,7 @@ class Slow:
     noticed: float
     runs: float
     epoch: int    # before the fault
+    stepped: float = None  # the last step of that epoch
 
     def counts(self):
         return (self.noticed or 0) > NOTICED_MAX or (self.runs or 0) > RUNS_MAX
@@ -39,6 +40,10 @@ class Slow:
 class Phase:
     name: str
     ends: object  # of (Slow, Lines): the second at which it ends; None: not known, it counts for the next
+
+
+def stepped(slow, _lines):
+    return slow.stepped
 
 
 def noticed(slow, _lines):
@@ -66,6 +71,7 @@ def runs(slow, _lines):
 
 
 PHASES = (
+    Phase("steps that still came", stepped),
     Phase("noticing", noticed),
     Phase("telling the other ranks to end", killed),
     Phase("waiting for the old ranks to exit", exited),
@@ -179,6 +185,7 @@ class Recorder:
         self.cluster = cluster
         self.looks = []    # (when, a line about a job, a worker or a process); times are time.monotonic()
         self.steps = {}    # by job: (when its step was first seen, epoch, step)
+        self.stepped = {}  # by job and epoch: when a step was last seen
         self.workers = {}  # by name: what the last look found
         self.asked = 0
         self.begin()
@@ -194,6 +201,8 @@ class Recorder:
         """What the coordinator says of it."""
         at, said = time.monotonic(), (now["epoch"], now["state"], now["step"])
         before = self.steps.get(job_id)
+        if before and before[1][0] == said[0] and before[1][2] < said[2]:
+            self.stepped[job_id, int(said[0])] = at
         if before is None or before[1] != said:
             if before and at - before[0] > STEP_MISSING:
                 self.tell(f"{job_id}: after {at - before[0]:.1f} s as {before[1]} it is {said}")

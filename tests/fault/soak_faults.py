@@ -70,7 +70,7 @@ def hang_step(soak, jobs):
 # -- workers -------------------------------------------------------------------------------------------------------
 def restart_workers(soak, workers, how, upgrade=False):
     for worker in workers:
-        soak.cluster.workers[worker].kill(how)
+        soak.end_daemon(worker, how)
     ended = soak.last_epochs(workers)  # now that they start no more
     soak.pause(0, 3)
     for worker in workers:
@@ -140,7 +140,7 @@ def deafen_worker(soak, jobs):
 
 # -- the coordinator -----------------------------------------------------------------------------------------------
 def restart_coordinator(soak, how):
-    soak.end_coordinator(how)
+    soak.end_daemon("coordinator", how)
     soak.pause(0, 2)
     soak.start_coordinator()
     return Hit()
@@ -189,7 +189,7 @@ def submit_into_a_kill(soak, jobs):
 # -- disks ---------------------------------------------------------------------------------------------------------
 def with_faults(soak, faults, seconds):
     """The coordinator runs so for a while, or until it ends by itself."""
-    soak.end_coordinator(signal.SIGTERM)
+    soak.end_daemon("coordinator", signal.SIGTERM)
     soak.cluster.envs["coordinator"]["HEARTH_FAULTS"] = faults
     try:
         soak.start_coordinator()

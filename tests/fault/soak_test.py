@@ -2,6 +2,7 @@
 """What the soak makes of two faults, one right behind another, when it says that each was noticed, and what it keeps of slow ones; without a
 cluster."""
 
+import dataclasses
 import os
 import random
 import subprocess
@@ -71,6 +72,7 @@ class WatchTest(unittest.TestCase):
 
     def watch(self, *changes):
         watch = soak.Watch.__new__(soak.Watch)
+        watch.recorder = soak_dossier.Recorder(None)
         watch.seen = {"a": [(100, 1, "running"), *changes], "b": [(100, 4, "running")]}
         return watch
 
@@ -97,7 +99,8 @@ class WatchTest(unittest.TestCase):
 
     def test_what_is_slow_gets_a_dossier(self):
         watch = self.watch((103, 1, "recovering"), (109.5, 2, "running"))
-        self.assertEqual(watch.slow(["kill_trainer"], [(101, {"a", "b"})]), [soak_dossier.Slow("kill_trainer", "a", 101, 2, 8.5, 1)])
+        watch.recorder.stepped["a", 1] = 102.5
+        self.assertEqual(watch.slow(["kill_trainer"], [(101, {"a", "b"})]), [soak_dossier.Slow("kill_trainer", "a", 101, 2, 8.5, 1, 1.5)])
         self.assertEqual(watch.slow(["kill_trainer"], [(102, {"a", "b"})]), [], "7.5 s")
         late = self.watch((106.5, 1, "recovering"), (107, 2, "running"))
         self.assertEqual([slow.noticed for slow in late.slow(["hang_step"], [(101, {"a"})])], [5.5])
@@ -135,6 +138,9 @@ without a stamp
         self.assertIn("waiting for the old ranks to exit: 10.1 s", soak_dossier.guess(self.SLOW, self.lines(w2=self.W2)))
 
     def test_a_rank_that_ended_at_once_leaves_the_wait_to_who_places_the_job(self):
+        still = dataclasses.replace(self.SLOW, noticed=4.8, stepped=0.4)
+        self.assertEqual([(name, round(seconds, 1)) for name, seconds in soak_dossier.phases(still, self.lines())[:2]],
+                         [("steps that still came", 0.4), ("noticing", 4.4)])
         says = soak_dossier.guess(self.SLOW, self.lines(w1=self.W1, event=self.EVENTS))
         self.assertTrue(says.startswith("waiting for free workers: 10.9 s"), says)
 
@@ -178,6 +184,7 @@ without a stamp
         self.assertTrue(recorder.waits(), "no step for 2 s")
         recorder.job("a", {"epoch": 1, "state": "running", "step": 6})
         self.assertFalse(recorder.waits())
+        self.assertEqual(list(recorder.stepped), [("a", 1)])
         self.assertIn("a: after 2.0 s as (1, 'running', 5) it is (1, 'running', 6)", recorder.looks[0][1])
         recorder.job("a", {"epoch": 1, "state": "recovering", "step": 6})
         self.assertTrue(recorder.waits())

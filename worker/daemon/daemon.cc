@@ -296,10 +296,9 @@ absl::Status Daemon::StartHttp() {
   table_->SetHttpAddress(address);
   HEARTH_LOG_INFO("worker {} ({}, {} threads), metrics at {}, checkpoints in {}", options_.name,
                   device_.model(), device_.threads(), address, root_.path());
-  return Env::Real().WriteFileAtomically(
-      options_.data_dir + "/endpoints.json",
-      absl::StrCat(R"({"name": ")", options_.name, R"(", "http": ")", address, R"(", "pid": )",
-                   getpid(), "}\n"));
+  return ReplaceFile(Env::Real(), options_.data_dir + "/endpoints.json",
+                     absl::StrCat(R"({"name": ")", options_.name, R"(", "http": ")", address,
+                                  R"(", "pid": )", getpid(), "}\n"));
 }
 
 absl::Status Daemon::StartAgent() {

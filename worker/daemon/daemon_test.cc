@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/fault/fault.h"
 #include "common/rpc/grpc_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -256,6 +257,18 @@ TEST_F(GpuDaemonTest, Exit_MemoryHeld_IsUncleanAndTheWorkerUnhealthyUntilItIsFre
   stream.WaitForHealth(true);
   Signal();
   EXPECT_EQ(WaitForExit(), kExitOk);
+}
+
+// On a busy disk each takes seconds, in which a job may wait for this worker.
+TEST_F(DaemonTest, SecondStart_WaitsForNoFsync) {
+  StartDaemon();
+  Signal();
+  EXPECT_EQ(WaitForExit(), kExitOk);
+  daemon_.reset();
+  ASSERT_TRUE(fault::Configure("io.sync=error,io.sync_folder=error").ok());
+  const auto again = Daemon::Create(Options(), Clock::Real());
+  ASSERT_TRUE(fault::Configure("").ok());
+  EXPECT_TRUE(again.ok()) << again.status();
 }
 
 TEST_F(DaemonTest, Create_NoTrainer_NamesThePath) {

@@ -40,6 +40,8 @@ class SilentWorkers {
 
   // Judges who is silent and ends what was lost; called in a Tick.
   void Check();
+  // The next Check is due then, whatever the last one saw.
+  void CheckAt(absl::Duration time) { next_ = time; }
   // The earliest time at which a silence or an excuse that the last Check saw will be over;
   // infinite = none is known. A message from the worker before then only makes it later.
   absl::Duration NextCheck() const { return next_; }

@@ -14,6 +14,30 @@ namespace {
 // A resize starts right after a checkpoint, so that little is repeated.
 constexpr absl::Duration kCheckpointFresh = absl::Seconds(10);
 
+// `isolated`: see Liveness::HoldsLosses.
+JobPhase PhaseOf(const v1::JobRecord& record, bool isolated) {
+  const auto& ranks = record.ranks();
+  if (ReadyToRestart(record)) {
+    // Its lost ranks may train on behind the cut, and two epochs would run at once.
+    const bool held =
+        isolated && std::any_of(ranks.begin(), ranks.end(),
+                                [](const v1::RankRecord& rank) { return rank.lost(); });
+    return held ? JobPhase::kReturns : JobPhase::kWaiting;
+  }
+  switch (record.job().state()) {
+    case v1::JOB_STATE_STARTING:
+    case v1::JOB_STATE_RUNNING:
+      return record.has_stop() ? JobPhase::kStopping : JobPhase::kRunning;
+    case v1::JOB_STATE_RECOVERING:
+    case v1::JOB_STATE_REQUEUEING:
+      return JobPhase::kReturns;
+    case v1::JOB_STATE_PAUSING:  // it may have been resumed meanwhile
+      return record.job().desired() == v1::DESIRED_RUN ? JobPhase::kReturns : JobPhase::kStopping;
+    default:
+      return JobPhase::kStopping;
+  }
+}
+
 }  // namespace
 
 ClusterView ClusterViews::View() const {
@@ -41,15 +65,7 @@ ClusterView ClusterViews::View() const {
   const bool isolated = liveness_.HoldsLosses(turn_.mono());
   for (const std::string& id : jobs_.active()) {
     const JobState& job = jobs_.at(id);
-    const auto& ranks = job.record().ranks();
-    // Not in the plan: its lost ranks may train on behind the cut, and two epochs would run at
-    // once.
-    const bool held = isolated && ReadyToRestart(job.record()) &&
-                      std::any_of(ranks.begin(), ranks.end(),
-                                  [](const v1::RankRecord& rank) { return rank.lost(); });
-    if (!held) {
-      AddJob(job, view);
-    }
+    AddJob(job, PhaseOf(job.record(), isolated), view);
   }
   view.waiting = &jobs_.waiting();
   return view;
@@ -60,8 +76,9 @@ bool ClusterViews::EverybodyIsBack() const {
                      [](const auto& entry) { return entry.second.connection != 0; });
 }
 
-void ClusterViews::AddJob(const JobState& job, ClusterView& view) const {
+void ClusterViews::AddJob(const JobState& job, JobPhase phase, ClusterView& view) const {
   JobView out;
+  out.phase = phase;
   out.job_id = job.job().job_id();
   out.spec = &job.job().spec();
   out.queue_time = QueueTimeOf(job.record());
@@ -70,13 +87,9 @@ void ClusterViews::AddJob(const JobState& job, ClusterView& view) const {
   out.checkpoint_step = from.checkpoint_step;
   out.too_small_bytes = job.record().too_small_bytes();
   if (ReadyToRestart(job.record())) {
-    out.phase = JobPhase::kWaiting;
     view.jobs.push_back(std::move(out));
     return;
   }
-  const bool running =
-      job.state() == v1::JOB_STATE_RUNNING || job.state() == v1::JOB_STATE_STARTING;
-  out.phase = running && !job.record().has_stop() ? JobPhase::kRunning : JobPhase::kStopping;
   out.workers.assign(job.job().workers().begin(), job.job().workers().end());
   out.started = gangs_.of(job.job().job_id()).started();
   const v1::CheckpointSpec& spec = job.job().spec().checkpoint();

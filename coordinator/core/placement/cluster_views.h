@@ -34,7 +34,7 @@ class ClusterViews {
   bool EverybodyIsBack() const;
 
  private:
-  void AddJob(const JobState& job, ClusterView& view) const;
+  void AddJob(const JobState& job, JobPhase phase, ClusterView& view) const;
   bool Usable(const WorkerState& worker) const;
 
   const Turn& turn_;

@@ -314,7 +314,7 @@ void Loop::TickIfDue(std::vector<Effects>& effects) {
   }
   applied_ = taken_;
   const absl::Duration start = clock_.Monotonic();
-  effects.push_back(core_.Apply(Tick{}, taken_));
+  effects.push_back(core_.Apply(Tick{judge_from_}, taken_));
   const absl::Duration end = clock_.Monotonic();
   if (effects.back().planned) {
     metrics_.ObservePlan(end - start);
@@ -333,7 +333,7 @@ bool Loop::CommitWaiting(const Replies& replies) {
     metrics_.ObserveCommit(took, effects.size());
     commits_.Committed(took);
     if (took > kLongCommit) {
-      tick_allowed_ = std::max(tick_allowed_, start + took + kReadOn);
+      judge_from_ = start + took + kReadOn;
     }
     if (!status.ok()) {
       RefuseAll(replies, status);

@@ -15,7 +15,7 @@
 // A command is applied as of the moment at which it came, not of the one at which the loop got to
 // it: while a slow disk holds up a commit, streams are read on, and a worker that says nothing all
 // that time is as silent as it is. Only streams with many reports are held back meanwhile; after a
-// long commit they get a second before a Tick judges who is silent.
+// long commit they get a second before a Tick judges who is silent. Jobs are planned without delay.
 //
 // To keep a filling disk from failing a commit, commands that need the disk
 // (CommandRow::needs_disk) are refused with RESOURCE_EXHAUSTED, unapplied, while less than
@@ -158,6 +158,7 @@ class Loop {
   Core core_;            // of the loop's thread once started
   GroupCommit commits_;  // of the loop's thread
   absl::Duration tick_allowed_ = -absl::InfiniteDuration();
+  absl::Duration judge_from_ = -absl::InfiniteDuration();  // Tick::judge_from
   std::deque<Item>
       held_back_;  // of the loop's thread: the rest of a batch that a deletion cut short
   std::thread thread_;

@@ -127,6 +127,33 @@ TEST_F(LoopTest, LongCommit_ASilentWorkerIsLostAsSoonAsWithoutIt) {
   EXPECT_NE(StateOf("w0"), v1::WORKER_STATE_LOST);
 }
 
+// A job whose commit was so long, or that waited meanwhile, is started at once.
+TEST_F(LoopTest, LongCommit_JobsArePlannedWithoutDelay) {
+  HoldACommit();
+  CreateJob create;
+  create.job_id = "job";
+  create.paths_checked = true;
+  create.spec.set_name("job");
+  create.spec.mutable_train()->set_steps(10);
+  create.spec.mutable_resources()->set_workers(1);
+  create.spec.mutable_resources()->set_device("cpu");
+  loop_->Post(create, nullptr);
+  for (int second = 1; second <= 3; ++second) {
+    clock_.Advance(absl::Seconds(1));
+    Beat(2);
+  }
+  Release();
+  Settle();
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+  absl::Notification done;
+  loop_->Query([&](const Core* core) {
+    state = core->FindJob("job")->job().state();
+    done.Notify();
+  });
+  done.WaitForNotification();
+  EXPECT_EQ(state, v1::JOB_STATE_STARTING);
+}
+
 // w1's stream was held back: what it says comes right after a commit that took longer than the
 // silence.
 TEST_F(LoopTest, CommitLongerThanTheSilence_WhatStreamsHeldBackIsReadFirst) {
