@@ -52,6 +52,7 @@ TEST(WeightsRuleTest, Rows_AreTrained_OrRefusedWithTheWayOut) {
     }
   }
   EXPECT_THAT(Wrong(JobWith("iq3_xxs"), "weights.store"), HasSubstr("llama-quantize"));
+  EXPECT_THAT(Wrong(JobWith("iq3_xxs"), "weights.store"), HasSubstr("docs/low-bit-limits.md"));
   EXPECT_NE(Wrong(JobWith("q5_0"), "weights.store"), "");
 }
 

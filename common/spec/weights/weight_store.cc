@@ -20,9 +20,11 @@ constexpr WeightStoreRow kRows[] = {
      .codec = WeightCodec::kNvfp4},
     {.name = "iq3_xxs",
      .comment = "ggml's IQ3_XXS: refused",
-     .refusal = "cannot be trained: its codes come from a search over a grid of four weights at a "
-                "time, which has no unbiased rounding, so small updates would be lost at each "
-                "step; train with q4_0 and let llama-quantize make IQ3_XXS of the exported model"},
+     .refusal =
+         "cannot be trained: its codes come from a search over a grid of four weights at a "
+         "time, which has no unbiased rounding, so small updates would be lost at each "
+         "step (docs/low-bit-limits.md); train with q4_0 and let llama-quantize make IQ3_XXS of "
+         "the exported model"},
 };
 
 }  // namespace
