@@ -6,7 +6,8 @@
 //                 [--parts tokenizer,build] [--file FILE]
 // The text is made (made_text.h) and kept in DIR. Tokenizers: the forms of `jobctl dataset build
 // --tokenizer`; one to be trained is trained on 8 MB of the text before anything is timed. --file
-// takes another text file for the tokenizers alone. The best of the runs counts.
+// takes another text file for the tokenizers alone. A figure is the median of the runs, with the
+// slowest and the fastest in brackets.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -20,11 +21,12 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "common/dataset/build/build.h"
 #include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/io/env.h"
+#include "common/time/clock.h"
 #include "tests/bench/bench_folder.h"
 #include "tests/bench/made_text.h"
 
@@ -63,20 +65,25 @@ absl::Status Time(const Choice& choice,
                   const std::function<absl::Status(int threads)>& work) {
   double first = 0;
   for (const int threads : choice.threads) {
-    double wall = 1e9;
-    double cpu = 1e9;
+    std::vector<double> walls;
+    std::vector<double> cpus;
     for (int run = 0; run < choice.runs; ++run) {
       HEARTH_RETURN_IF_ERROR(prepare());
-      const absl::Time start = absl::Now();
+      const absl::Duration start = Clock::Real().Monotonic();
       const double cpu_start = CpuSeconds();
       HEARTH_RETURN_IF_ERROR(work(threads));
-      wall = std::min(wall, absl::ToDoubleSeconds(absl::Now() - start));
-      cpu = std::min(cpu, CpuSeconds() - cpu_start);
+      walls.push_back(absl::FDivDuration(Clock::Real().Monotonic() - start, absl::Seconds(1)));
+      cpus.push_back(CpuSeconds() - cpu_start);
     }
+    std::sort(walls.begin(), walls.end());
+    std::sort(cpus.begin(), cpus.end());
+    const double wall = walls[walls.size() / 2];
     first = first == 0 ? wall : first;
     const double mb = static_cast<double>(bytes) * 1e-6;
-    std::printf("%-32s threads %d  %7.1f MB/s  %5.2f times  %7.1f MB per CPU second\n",
-                what.c_str(), threads, mb / wall, first / wall, mb / cpu);
+    std::printf(
+        "%-32s threads %d  %7.1f MB/s (%.1f to %.1f)  %5.2f times  %7.1f MB per CPU second\n",
+        what.c_str(), threads, mb / wall, mb / walls.back(), mb / walls.front(), first / wall,
+        mb / cpus[cpus.size() / 2]);
     std::fflush(stdout);
   }
   return absl::OkStatus();

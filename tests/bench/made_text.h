@@ -32,8 +32,8 @@ class MadeText {
 };
 
 // Writes documents of `bytes` bytes in all twice: `jsonl` has one in each line, with an id, an
-// address and a score; `text` has them one after the other. An eighth of the lines has \uXXXX in
-// place of what is not ASCII. Every hundredth document repeats an earlier one.
+// address and a score; `text` has them one after the other. An eighth of the lines has what is not
+// ASCII as JSON escapes. Every hundredth document repeats an earlier one.
 absl::Status WriteMadeText(int64_t bytes, const std::string& jsonl, const std::string& text);
 
 }  // namespace hearth
