@@ -27,9 +27,9 @@ constexpr StateField kFields[] = {
     {"gradients.dtype", &StateChoice::gradients, [] { return Values<v1::GradientSpec>("dtype"); }},
 };
 
-// docs/memory.md and docs/optimizers.md: hearth-112m, 3,000 steps, means of three seeds, within 0.01
-// to 0.12 %. The rows of the default optimizer stand in the order of their losses. Another optimizer
-// comes last whatever its loss: its learning rate has to be found again.
+// docs/memory.md and docs/optimizers.md: hearth-112m, 3,000 steps, means of three seeds, within
+// 0.01 to 0.12 %. The rows of the default optimizer stand in the order of their losses. Another
+// optimizer comes last whatever its loss: its learning rate has to be found again.
 constexpr MeasuredLoss kLosses[] = {
     {"gradients.dtype", "bf16", "", ""},
     {"optimizer.state", "int8", "0.00 %", "adamw"},
