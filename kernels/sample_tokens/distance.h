@@ -33,8 +33,8 @@ HEARTH_HD inline float DistanceOf(float penalised, float largest) {
   return SubRn(largest, penalised);
 }
 
-// What a temperature makes of distances: d / temperature in halvings of the weight is
-// d * (high + low), which is exact to about 2^-48.
+// What a temperature makes of distances. In halvings of the weight, d / temperature is d times high
+// and low together, which are exact to about 2^-48.
 struct WeightScale {
   float high = 0.0F;
   float low = 0.0F;

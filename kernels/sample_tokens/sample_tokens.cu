@@ -19,92 +19,17 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/util.cuh"
 #include "kernels/sample_tokens/distance.h"
+#include "kernels/sample_tokens/sample_limits.cuh"
+#include "kernels/sample_tokens/sample_row.cuh"
 #include "kernels/sample_tokens/sample_tokens.h"
 
-namespace hearth::kernels::cuda {
+namespace hearth::kernels::cuda::sample {
 namespace {
 
 constexpr char kOp[] = "sample_tokens";
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
 constexpr int64_t kResident = 2;      // blocks of a multiprocessor
 constexpr int64_t kLeastPart = 2048;  // logits of a block, where a row is divided
-constexpr int kBucketBits = 11;
-constexpr int kBuckets = 1 << kBucketBits;
-// The first histogram counts distances of T / 2048 to 32 T in 16 doublings, T the temperature; the
-// last bucket weighs nothing.
-constexpr int kDoublingBits = 7;  // 2^7
-constexpr float kNear = 0x1p-11F;
-constexpr int kLimbs = 3;         // of ten bits, so that 2^20 of them do not overflow
-constexpr int kMostListed = 128;  // distances of a bucket that are compared one by one
-constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-using Mass = unsigned long long;  // NOLINT(google-runtime-int): the type of CUDA's atomics
-
-// What a kernel is made for: the fewer, the fewer instructions a token.
-enum class Make {
-  kPlain,      // no filters, no penalty
-  kFiltered,   // no penalty
-  kPenalised,  // all
-};
-
-template <typename A>
-struct Params {
-  const A* logits;
-  const int32_t* streams;
-  int32_t* seen;
-  int32_t* tokens;
-  int32_t* positions;
-  int32_t* remaining;
-  int32_t* drawn;
-  float* log_prob;
-  int vocab;
-  int64_t width;  // of a row of logits, >= vocab
-  int words;      // of seen, a row
-  int ranks;      // blocks of a row
-  int stretch;    // of a thread, in chunks of eight logits
-  int turn_mask;  // with which of them a thread begins (Row::Each)
-  int turn_shift;
-  bool vectors;  // 16-byte access
-  bool staged;   // parts lie in shared memory
-  int32_t end_token;
-  int top_k;       // 0 = all
-  uint32_t least;  // weight
-  double top_p;
-  bool greedy;
-  bool same_shares;  // log_prob's shares are the weights
-  WeightScale scale;
-  uint32_t near;  // bits of a distance: those below share a bucket
-  float penalty;
-  uint64_t seed;
-};
-
-// What a warp tells all blocks of its row.
-struct Word {
-  Mass mass;
-  float first;
-  float second;
-};
-
-struct Bucket {
-  Mass left;  // of what is sought, without the masses in the buckets below
-  int index;
-};
-
-// Distances of a bucket, those of this block.
-struct List {
-  int count;  // of all there are, more than are listed perhaps
-  float distances[kMostListed];
-};
-
-struct Limits {
-  uint32_t histogram[kLimbs][kBuckets];
-  List lists[2];  // of top_k, top_p
-  float all[kMostListed];
-  uint32_t masses[kMostListed];
-  Bucket found;
-  float limit;
-};
 struct NoLimits {};
 
 template <Make kMake>
@@ -112,243 +37,6 @@ struct Shared {
   Word told[2][kMostClusterBlocks * kWarps];
   uint32_t drawn_word;
   std::conditional_t<kMake == Make::kPlain, NoLimits, Limits> limits;
-};
-
-extern __shared__ uint4 staged_part[];
-
-__device__ __forceinline__ int Thread() {
-  return static_cast<int>(threadIdx.x);
-}
-__device__ __forceinline__ int Lane() {
-  return Thread() % 32;
-}
-
-__device__ __forceinline__ Mass WarpScan(Mass x) {
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const Mass below = __shfl_up_sync(kAllLanes, x, offset);
-    x += Lane() >= offset ? below : 0;
-  }
-  return x;
-}
-__device__ __forceinline__ Mass WarpTotal(Mass x) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    x += __shfl_xor_sync(kAllLanes, x, offset);
-  }
-  return x;
-}
-
-// Sums over the row.
-struct Sums {
-  Mass before;  // this thread's tokens
-  Mass total;
-  float shares;
-};
-
-struct Largest {
-  float penalised = -INFINITY;
-  float plain = -INFINITY;
-};
-
-// Of distances' bits: distances are not negative, so their bits order as they do. Those of NaN,
-// which stands behind the vocabulary too, are above all.
-struct Range {
-  uint32_t low;
-  uint32_t high;
-};
-
-struct First {
-  uint32_t token;
-  float shares;
-};
-
-// The blocks of a row. All threads of all of them make the same calls.
-class Team {
- public:
-  __device__ __forceinline__ Team(Word (*told)[kMostClusterBlocks * kWarps], int ranks)
-      : told_(told), ranks_(ranks), rank_(static_cast<int>(blockIdx.x) % ranks) {}
-
-  __device__ __forceinline__ int ranks() const { return ranks_; }
-  __device__ __forceinline__ int rank() const { return rank_; }
-  // What lies at `own` in the shared memory of block `rank`.
-  template <typename T>
-  __device__ __forceinline__ T* Of(T* own, int rank) const {
-    return ranks_ == 1 ? own : InBlock(own, rank);
-  }
-
-  __device__ __forceinline__ Largest LargestOf(Largest own) {
-    own.penalised = WarpMax(own.penalised);
-    own.plain = WarpMax(own.plain);
-    const Word* words = Tell({0, own.penalised, own.plain});
-    for (int i = Lane(); i < ranks_ * kWarps; i += 32) {
-      own.penalised = fmaxf(own.penalised, words[i].first);
-      own.plain = fmaxf(own.plain, words[i].second);
-    }
-    return {WarpMax(own.penalised), WarpMax(own.plain)};
-  }
-  __device__ __forceinline__ First FirstOf(First own) {
-    const Word* words = Tell({__reduce_min_sync(kAllLanes, own.token), WarpSum(own.shares), 0.0F});
-    own.shares = 0.0F;
-    for (int i = Lane(); i < ranks_ * kWarps; i += 32) {
-      own.token = min(own.token, static_cast<uint32_t>(words[i].mass));
-      own.shares += words[i].first;
-    }
-    return {__reduce_min_sync(kAllLanes, own.token), WarpSum(own.shares)};
-  }
-  __device__ __forceinline__ Range RangeOf(Range own) {
-    own.low = __reduce_min_sync(kAllLanes, own.low);
-    own.high = __reduce_max_sync(kAllLanes, own.high);
-    const Word* words = Tell({static_cast<Mass>(own.high) << 32 | own.low, 0.0F, 0.0F});
-    for (int i = Lane(); i < ranks_ * kWarps; i += 32) {
-      own.low = min(own.low, static_cast<uint32_t>(words[i].mass));
-      own.high = max(own.high, static_cast<uint32_t>(words[i].mass >> 32));
-    }
-    return {__reduce_min_sync(kAllLanes, own.low), __reduce_max_sync(kAllLanes, own.high)};
-  }
-  __device__ __forceinline__ Sums SumsOf(Mass mass, float shares) {
-    const Mass up_to = WarpScan(mass);
-    const Word* words = Tell({__shfl_sync(kAllLanes, up_to, 31), WarpSum(shares), 0.0F});
-    const int own = rank_ * kWarps + Thread() / 32;
-    Sums sums = {0, 0, 0.0F};
-    for (int i = Lane(); i < ranks_ * kWarps; i += 32) {
-      sums.before += i < own ? words[i].mass : 0;
-      sums.total += words[i].mass;
-      sums.shares += words[i].first;
-    }
-    return {WarpTotal(sums.before) + up_to - mass, WarpTotal(sums.total), WarpSum(sums.shares)};
-  }
-
- private:
-  // `word`, the same in all lanes of a warp, of each warp of each block in turn. What is returned
-  // holds until the call after next: between a reader and the writer of the same words is the call
-  // between.
-  __device__ __forceinline__ const Word* Tell(const Word& word) {
-    turn_ ^= 1;
-    if (Lane() < ranks_) {
-      *Of(&told_[turn_][rank_ * kWarps + Thread() / 32], Lane()) = word;
-    }
-    MeetCluster();
-    return told_[turn_];
-  }
-
-  Word (*told_)[kMostClusterBlocks * kWarps];
-  int ranks_;
-  int rank_;
-  int turn_ = 0;
-};
-
-// From memory to this block's shared memory, past the registers.
-__device__ __forceinline__ void CopyChunk(void* to, const void* from) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-}
-__device__ __forceinline__ void WaitForChunks() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-// The logits of this thread's stretch of a row, in chunks of eight.
-template <typename A, Make kMake>
-struct Row {
-  static constexpr bool kPenalty = kMake == Make::kPenalised;
-  static constexpr bool kFilters = kMake != Make::kPlain;
-
-  const Params<A>& p;
-  int index;
-  int part;              // first chunk of the block
-  float largest = 0.0F;  // of the row, penalised
-
-  __device__ __forceinline__ Row(const Params<A>& params, int row, int rank)
-      : p(params), index(row), part(rank * kThreads * params.stretch) {}
-
-  __device__ __forceinline__ const A* Logits() const { return p.logits + index * p.width; }
-  // The thread's first chunk, from `part` on.
-  __device__ __forceinline__ int First() const { return Thread() * p.stretch; }
-  // How many it has.
-  __device__ __forceinline__ int Count() const {
-    return max(0, min(p.stretch, (p.vocab + 7) / 8 - part - First()));
-  }
-  // Chunks of the block's part.
-  __device__ __forceinline__ int Chunks() const {
-    return min((p.vocab + 7) / 8 - part, kThreads * p.stretch);
-  }
-  // Chunk `chunk` of the part from memory; NaN, which weighs nothing, behind the vocabulary.
-  __device__ __forceinline__ Raw8<A> Read(int chunk) const {
-    const int at = (part + chunk) * 8;
-    if (p.vectors && at + 8 <= p.vocab) {
-      return LoadRaw8(Logits() + at);
-    }
-    float x[8];
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      x[k] = at + k < p.vocab ? ToFloat(Logits()[at + k]) : NAN;
-    }
-    return PackRaw8<A>(x);
-  }
-  // Begins to copy the part. Complete after WaitForChunks and a barrier.
-  __device__ __forceinline__ void Stage() const {
-    auto* slots = reinterpret_cast<Raw8<A>*>(staged_part);
-    const int chunks = p.staged ? Chunks() : 0;
-#pragma unroll 4
-    for (int chunk = Thread(); chunk < chunks; chunk += kThreads) {
-      const int at = (part + chunk) * 8;
-      if (p.vectors && at + 8 <= p.vocab) {
-#pragma unroll
-        for (int n = 0; n < static_cast<int>(sizeof(A)) / 2; ++n) {
-          CopyChunk(&slots[chunk].words[n * 4], Logits() + at + n * kPackWidth<A>);
-        }
-      } else {
-        slots[chunk] = Read(chunk);
-      }
-    }
-  }
-  __device__ __forceinline__ Raw8<A> Load(int chunk) const {
-    return p.staged ? reinterpret_cast<const Raw8<A>*>(staged_part)[chunk] : Read(chunk);
-  }
-  // visit(at, raw) for all of this thread's chunks, not in order; `at`: token of the first logit.
-  template <typename Visit>
-  __device__ __forceinline__ void Each(const Visit& visit) const {
-    // Eight lanes read 16 bytes each at a time, from different banks: their chunks should differ in
-    // the last three bits of their numbers. So where the stretch's number is even, some lanes begin
-    // later in theirs.
-    const int first = First();
-    const int count = Count();
-    int chunk = first + (count == p.stretch ? Thread() >> p.turn_shift & p.turn_mask : 0);
-    // One chunk is on its way, but where a penalty needs the registers.
-    Raw8<A> next = {};
-    if (!kPenalty && count > 0) {
-      next = Load(chunk);
-    }
-#pragma unroll 1
-    for (int n = 0; n < count; ++n) {
-      const Raw8<A> raw = kPenalty ? Load(chunk) : next;
-      const int at = (part + chunk) * 8;
-      chunk = chunk + 1 == first + count ? first : chunk + 1;
-      if (!kPenalty && n + 1 < count) {
-        next = Load(chunk);
-      }
-      visit(at, raw);
-    }
-  }
-  // Penalised logits of a chunk.
-  __device__ __forceinline__ void Penalise(int at, const Raw8<A>& raw, float (&x)[8]) const {
-    Unpack(raw, x);
-    if constexpr (kPenalty) {
-      const auto* seen = reinterpret_cast<const uint32_t*>(p.seen);
-      const uint32_t known = seen[static_cast<int64_t>(index) * p.words + at / 32] >> (at % 32);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        x[k] = PenalisedLogit(x[k], (known >> k & 1U) != 0, p.penalty);
-      }
-    }
-  }
-  __device__ __forceinline__ void ToDistances(int at, const Raw8<A>& raw, float (&d)[8]) const {
-    Penalise(at, raw, d);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      d[k] = DistanceOf(d[k], largest);
-    }
-  }
 };
 
 // e^-d; 0 for NaN.
@@ -401,241 +89,6 @@ __device__ __forceinline__ Largest LargestOf(const Row<A, kMake>& row, Team& tea
   return team.LargestOf(own);
 }
 
-// Finds the limits of top_k and top_p.
-template <typename A, Make kMake>
-class Select {
- public:
-  __device__ __forceinline__ Select(const Row<A, kMake>& row, Limits& shared, Team& team)
-      : row_(row), shared_(shared), team_(team) {}
-
-  // The largest distance that is kept.
-  __device__ __forceinline__ float Limit() {
-    float limit = INFINITY;
-    // top_p is a share of what top_k has left, so it comes second and sees only distances up to
-    // `limit`. A loop, so that the code of Find is there once.
-#pragma unroll 1
-    for (int turn = 0; turn < 2; ++turn) {
-      const bool weights = turn == 1;
-      if (weights ? row_.p.top_p < 1.0 : row_.p.top_k > 0) {
-        limit = Find(weights, limit);
-      }
-    }
-    return limit;
-  }
-
- private:
-  // Which of the distances a histogram counts, and how it divides them.
-  struct Scale {
-    Range range;
-    uint32_t base;  // bits where the second bucket begins, less 2^shift
-    int shift;
-    __device__ __forceinline__ bool Has(uint32_t bits) const {
-      return bits - range.low <= range.high - range.low;
-    }
-    __device__ __forceinline__ int BucketOf(uint32_t bits) const {
-      return static_cast<int>(min((max(bits, base) - base) >> shift, uint32_t{kBuckets - 1}));
-    }
-  };
-
-  // The smallest distance D so that the tokens with d <= D, of those with d <= limit, number top_k,
-  // or with `weights` weigh top_p of them all. Where it is in the first histogram's last bucket, of
-  // which nothing weighs: `limit`.
-  __device__ __forceinline__ float Find(bool weights, float limit) {
-    List& list = shared_.lists[weights ? 1 : 0];
-    Scale scale = {{0, __float_as_uint(limit)}, row_.p.near, 23 - kDoublingBits};
-    Mass left = 0;
-#pragma unroll 1
-    for (bool again = false;; again = true) {
-      const Bucket bucket = Histogram(weights, scale, left);
-      if (!again && bucket.index == kBuckets - 1) {
-        return limit;
-      }
-      left = bucket.left;
-      const Range range = team_.RangeOf(ListBucket(scale, bucket.index, list));
-      int count = 0;
-      for (int r = 0; r < team_.ranks(); ++r) {
-        count += team_.Of(&list, r)->count;
-      }
-      if (range.low == range.high) {
-        return __uint_as_float(range.low);
-      }
-      if (count <= kMostListed) {
-        return FindListed(weights, list, count, left);
-      }
-      const int bits = 32 - __clz(static_cast<int>(range.high - range.low));
-      scale = {range, range.low, max(bits - kBucketBits, 0)};
-      MeetCluster();
-      if (Thread() == 0) {
-        list.count = 0;
-      }
-    }
-  }
-
-  // The bucket in which `left` are reached; 0: top_k, or top_p of all.
-  __device__ __forceinline__ Bucket Histogram(bool weights, const Scale& scale, Mass left) {
-    Clear();
-    EachBits([&](uint32_t bits) {
-      if (scale.Has(bits)) {
-        Count(weights, bits, scale.BucketOf(bits));
-      }
-    });
-    MeetCluster();
-    return FindBucket(weights, left);
-  }
-  // Lists this block's distances of a bucket and returns their range.
-  __device__ __forceinline__ Range ListBucket(const Scale& scale, int bucket, List& list) {
-    Range range = {0xFFFFFFFF, 0};
-    EachBits([&](uint32_t bits) {
-      if (scale.Has(bits) && scale.BucketOf(bits) == bucket) {
-        range = {min(range.low, bits), max(range.high, bits)};
-        const int at = atomicAdd(&list.count, 1);
-        if (at < kMostListed) {
-          list.distances[at] = __uint_as_float(bits);
-        }
-      }
-    });
-    return range;
-  }
-
-  // visit(bits) for all distances of this thread.
-  template <typename Visit>
-  __device__ __forceinline__ void EachBits(const Visit& visit) const {
-    row_.Each([&](int at, const Raw8<A>& raw) {
-      float d[8];
-      row_.ToDistances(at, raw, d);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        visit(__float_as_uint(d[k]));
-      }
-    });
-  }
-
-  __device__ __forceinline__ void Clear() {
-    // All limbs: their buckets lie one behind the other. The other blocks have read what they want
-    // of them: they have met since.
-    __syncthreads();
-    for (int i = Thread(); i < kLimbs * kBuckets; i += kThreads) {
-      shared_.histogram[0][i] = 0;
-    }
-    __syncthreads();
-  }
-
-  __device__ __forceinline__ uint32_t MassOf(bool weights, float d) const {
-    return weights ? WeightOf(d, row_.p.scale) : 1U;
-  }
-
-  // Adds a distance to the histogram: 1, or its weight, limb by limb.
-  __device__ __forceinline__ void Count(bool weights, uint32_t bits, int bucket) {
-    if (!weights) {
-      atomicAdd(&shared_.histogram[0][bucket], 1U);
-      return;
-    }
-    const uint32_t weight = MassOf(weights, __uint_as_float(bits));
-#pragma unroll
-    for (int limb = 0; limb < kLimbs; ++limb) {
-      const uint32_t part = weight >> (10 * limb) & 1023U;
-      if (part != 0) {
-        atomicAdd(&shared_.histogram[limb][bucket], part);
-      }
-    }
-  }
-
-  // Masses in bucket `index` of all blocks, once they have met.
-  __device__ __forceinline__ Mass MassIn(int index, bool weights) {
-    Mass mass = 0;
-    for (int r = 0; r < team_.ranks(); ++r) {
-      mass += *team_.Of(&shared_.histogram[0][index], r);
-      // The limbs of the weights were counted apart, as one word would overflow.
-      if (weights) {
-        mass += (static_cast<Mass>(*team_.Of(&shared_.histogram[1][index], r)) << 10) +
-                (static_cast<Mass>(*team_.Of(&shared_.histogram[2][index], r)) << 20);
-      }
-    }
-    return mass;
-  }
-
-  // Which bucket reaches `left`, or what it stands for; the last if all masses together do not, as
-  // NaN is not counted. The histograms are complete in all blocks; each block adds up its share of
-  // the buckets.
-  __device__ __forceinline__ Bucket FindBucket(bool weights, Mass left) {
-    constexpr int kMostOwn = kBuckets / kThreads;
-    const int share = kBuckets / team_.ranks();
-    const int count = max(share / kThreads, 1);  // of a thread
-    const bool mine = Thread() * count < share;
-    const int first = team_.rank() * share + Thread() * count;
-    Mass own[kMostOwn];
-    Mass sum = 0;
-#pragma unroll
-    for (int k = 0; k < kMostOwn; ++k) {
-      own[k] = mine && k < count ? MassIn(first + k, weights) : 0;
-      sum += own[k];
-    }
-    const Sums sums = team_.SumsOf(sum, 0.0F);
-    if (left == 0) {
-      left = weights ? TopMass(row_.p.top_p, sums.total) : static_cast<Mass>(row_.p.top_k);
-    }
-    const bool none = left > sums.total;
-    // True in exactly one thread of the team.
-    Mass before = sums.before;
-    if (none ? team_.rank() == 0 && Thread() == 0 : before < left && left <= before + sum) {
-      int bucket = first;
-#pragma unroll
-      for (int k = 0; k < kMostOwn - 1; ++k) {
-        if (before + own[k] < left) {
-          before += own[k];
-          ++bucket;
-        } else {
-          break;
-        }
-      }
-      for (int r = 0; r < team_.ranks(); ++r) {
-        *team_.Of(&shared_.found, r) = {left - before, none ? kBuckets - 1 : bucket};
-      }
-    }
-    MeetCluster();
-    return shared_.found;
-  }
-
-  // Among the `count` distances that the blocks have listed: a thread has one and adds up the
-  // masses of those below it and up to it. Every block finds the same.
-  __device__ __forceinline__ float FindListed(bool weights, List& list, int count, Mass left) {
-    const int own = Thread();
-    float d = INFINITY;
-    if (own < count) {
-      int at = own;
-      int r = 0;
-      for (int there = team_.Of(&list, 0)->count; at >= there; there = team_.Of(&list, r)->count) {
-        at -= there;
-        ++r;
-      }
-      d = team_.Of(&list, r)->distances[at];
-      shared_.all[own] = d;
-      shared_.masses[own] = MassOf(weights, d);
-    }
-    __syncthreads();
-    if (own < count) {
-      Mass below = 0;
-      Mass up_to = 0;
-      for (int i = 0; i < count; ++i) {
-        const float other = shared_.all[i];
-        const uint32_t mass = shared_.masses[i];
-        below += other < d ? mass : 0;
-        up_to += other <= d ? mass : 0;
-      }
-      // Threads of equal distances write the same.
-      if (below < left && left <= up_to) {
-        shared_.limit = d;
-      }
-    }
-    __syncthreads();
-    return shared_.limit;
-  }
-
-  const Row<A, kMake>& row_;
-  Limits& shared_;
-  Team& team_;
-};
-
 // The token that a row gets, for the one thread of the team that `mine` is true in.
 struct Choice {
   bool mine;
@@ -664,8 +117,8 @@ __device__ __forceinline__ Choice Likeliest(const Row<A, kMake>& row, Team& team
   return {team.rank() == 0 && Thread() == 0, token, first.shares};
 }
 
-// Of eight tokens: weights as far as the filters keep them, and log_prob's shares if those are the
-// weights, in the same unit.
+// Weighs eight tokens as far as the filters keep them. log_prob's shares, if they are the weights,
+// are in the same unit.
 template <typename A, Make kMake>
 __device__ __forceinline__ Mass WeighEight(const Row<A, kMake>& row,
                                            float limit,
@@ -857,7 +310,7 @@ int64_t PartBytes(int64_t vocab, int64_t ranks) {
 }
 
 // Blocks of a row: as long as all of them run at once, and as many as their memory asks for.
-// `own`: bytes of shared memory of a block but for its part.
+// `own`: bytes of shared memory of a block, without its part.
 template <typename A>
 int64_t RanksOf(const GpuProperties& gpu, int64_t own, int64_t rows, int64_t vocab) {
   constexpr int64_t kReserved = 1024;  // of a block; one block can have all but that
@@ -947,9 +400,13 @@ absl::Status Run(const Exec& exec, const SampleTokensArgs& args) {
 }
 
 }  // namespace
+}  // namespace hearth::kernels::cuda::sample
+
+namespace hearth::kernels::cuda {
 
 absl::Status SampleTokens(const Exec& exec, const SampleTokensArgs& args) {
-  return args.logits.dtype == DType::kBF16 ? Run<Bf16>(exec, args) : Run<float>(exec, args);
+  return args.logits.dtype == DType::kBF16 ? sample::Run<Bf16>(exec, args)
+                                           : sample::Run<float>(exec, args);
 }
 
 }  // namespace hearth::kernels::cuda
