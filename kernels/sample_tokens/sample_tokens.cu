@@ -552,6 +552,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
   __shared__ Shared shared;
   Team team(shared, p.ranks);
   const int index = static_cast<int>(blockIdx.x) / p.ranks;
+  TakeTurn();
   // A row that has ended keeps its state.
   if (p.remaining[index] <= 0) {
     if (team.rank() == 0 && threadIdx.x == 0) {
@@ -625,15 +626,10 @@ absl::Status Run(const Exec& exec, const SampleTokensArgs& args) {
   p.temperature = static_cast<float>(args.rule.temperature);
   p.penalty = static_cast<float>(args.rule.repetition_penalty);
   p.seed = args.rule.seed;
-  cudaLaunchAttribute cluster = ClusterAttribute(ranks);
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(rows * ranks));
-  config.blockDim = dim3(kThreads);
-  config.stream = StreamOf(exec);
-  config.attrs = &cluster;
-  config.numAttrs = ranks > 1 ? 1 : 0;
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaLaunchKernelEx(&config, SampleKernel<A>, p));
-  return HEARTH_CUDA_LAUNCHED(kOp);
+  const cudaLaunchAttribute cluster = ClusterAttribute(ranks);
+  return LaunchInTurn(
+      exec, kOp, SampleKernel<A>,
+      {dim3(static_cast<unsigned>(rows * ranks)), kThreads, 0, ranks > 1 ? &cluster : nullptr}, p);
 }
 
 }  // namespace
