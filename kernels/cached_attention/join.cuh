@@ -49,6 +49,11 @@ struct Stretch {
   int used;  // blocks that have keys at all
 };
 
+// In 32 bits: a division of 64 takes about 100 instructions, and the first copy waits for it.
+__device__ __forceinline__ unsigned CeilDivWords(unsigned a, unsigned b) {
+  return (a + b - 1) / b;
+}
+
 // `step`: keys that a block reads at a time.
 template <typename A>
 __device__ __forceinline__ Stretch StretchOf(const Params<A>& p, int step) {
@@ -58,10 +63,10 @@ __device__ __forceinline__ Stretch StretchOf(const Params<A>& p, int step) {
   s.b = blockIdx.x / p.kv_heads;
   // Within the cache whatever the positions say.
   s.seen = min(max(p.positions[s.b], 0), static_cast<int>(p.capacity) - 1) + 1;
-  const int splits = gridDim.y;
   // Whole steps, so that few warps have nothing to do.
-  const int length = static_cast<int>(CeilDiv(CeilDiv(s.seen, splits), s.step)) * s.step;
-  s.used = static_cast<int>(CeilDiv(s.seen, length));
+  const unsigned share = gridDim.y == 1 ? s.seen : CeilDivWords(s.seen, gridDim.y);
+  const int length = static_cast<int>(CeilDivWords(share, s.step)) * s.step;
+  s.used = gridDim.y == 1 ? 1 : static_cast<int>(CeilDivWords(s.seen, length));
   s.begin = blockIdx.y * length;
   s.end = min(s.begin + length, s.seen);
   return s;

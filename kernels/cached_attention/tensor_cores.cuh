@@ -335,8 +335,8 @@ absl::Status LaunchTeam(const Exec& exec, const Params<Bf16>& p, int64_t batch, 
 // Where a block has a multiprocessor to itself and all keys of its sequence, four warps leave it
 // waiting: of 384 keys 128 wide each would take six tiles of about 1000 cycles (products that
 // depend on one another, shuffles, copies), 3.5 us of which little passes beside another warp's,
-// while the bytes take 8.4 us. Eight warps take three each. A block of a divided sequence has a tile
-// or two for each of four warps already.
+// while the bytes take 8.4 us. Eight warps take three each. A block of a divided sequence has a
+// tile or two for each of four warps already.
 inline bool TakesWideTeam(const Exec& exec, int64_t blocks, int64_t splits) {
   return splits == 1 && blocks <= exec.cuda->gpu().multiprocessors &&
          exec.cuda->gpu().shared_memory_bytes >= kTeamBytes<kWideTeam> + 4096 &&

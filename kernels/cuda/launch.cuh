@@ -1,19 +1,21 @@
-// Launches that GPUs of compute capability 9.0 and later know: a kernel that begins while the kernel
-// before it in the stream still runs (programmatic dependent launch).
+// Launches that GPUs of compute capability 9.0 and later know: a kernel that begins while the
+// kernel before it in the stream still runs (programmatic dependent launch).
 //
 // LaunchInTurn launches a kernel so if the exec asks for it (Exec::early_start). It then begins as
 // soon as every block of the kernel before has called LetNextBegin or has ended. What keeps that
 // right, for kernels k1, k2, k3 of a stream of which k2 and k3 are launched with LaunchInTurn:
 //   1. Every such kernel calls WaitForPrevious, in at least one thread of a block that does work;
 //      it calls LetNextBegin only after that, or never. TakeTurn does both.
-//   2. What k1 wrote is read, and anything at all is written, only after WaitForPrevious.
+//   2. What the kernel before writes is read, and anything at all is written, only after
+//      WaitForPrevious.
 // griddepcontrol.wait waits until the kernel before has completed and its writes can be seen, and
 // for no other. So rule 1 is what gives an order: k2 has not completed before one of its blocks has
 // seen k1 complete, so that when k3 has waited for k2, k1 is complete, and so on to the first. It
 // also says what k3 may read before it waits: k3 begins after a block of k2 has let it begin or has
-// ended, which is after k1 was complete. So all that k1 and kernels before it wrote is there, but
-// what k2 writes is not; the headers of ops say which views the kernel before must not write.
-// Nothing is overwritten too soon: k3 writes after k2, and so everything before it, is complete.
+// ended, having waited, and so after k1 was complete. All that k1 and kernels before it wrote is
+// there then, but what k2 writes is not; the headers of ops say which views the kernel before must
+// not write. Nothing is overwritten too soon: k3 writes after k2, and so everything before it, is
+// complete.
 // A kernel launched in the ordinary way, as those of libraries are, waits for all before it from
 // its first instruction on. It keeps rule 1 with no call, and may call LetNextBegin at any time.
 #pragma once

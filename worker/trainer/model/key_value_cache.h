@@ -16,8 +16,8 @@ class KeyValueCache {
   virtual ~KeyValueCache() = default;
 
   // What a pass without a cache calls one after the other: `rope`, of what the projection made, and
-  // attention of the layer's tokens to one another, of what rope wrote. args.out is written; what is
-  // in rope.out after it is undefined.
+  // attention of the layer's tokens to one another, of what rope wrote. args.out is written; what
+  // is in rope.out after it is undefined.
   virtual absl::Status Attend(const kernels::Exec& exec,
                               int layer,
                               const kernels::QkNormRopeForwardArgs& rope,
