@@ -17,6 +17,7 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/util.cuh"
 #include "kernels/sample_tokens/distance.h"
 #include "kernels/sample_tokens/sample_limits.cuh"
@@ -266,6 +267,7 @@ __global__ void __launch_bounds__(kThreads, kLeastResident<kMake>)
   __shared__ Shared<kMake> shared;
   Team team(shared.told, p.ranks);
   const int index = static_cast<int>(blockIdx.x) / p.ranks;
+  TakeTurn();
   // A row that has ended keeps its state.
   if (p.remaining[index] <= 0) {
     if (team.rank() == 0 && Thread() == 0) {
@@ -380,11 +382,11 @@ absl::Status Launch(const Exec& exec, int64_t rows, Params<A> p) {
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(room)));
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  cudaLaunchAttribute cluster;
-  cudaLaunchConfig_t config = ClusterLaunch(exec, ranks, kThreads, bytes, cluster);
-  config.gridDim = dim3(static_cast<unsigned>(rows * ranks));
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaLaunchKernelEx(&config, kernel, p));
-  return HEARTH_CUDA_LAUNCHED(kOp);
+  const cudaLaunchAttribute cluster = ClusterAttribute(ranks);
+  return LaunchInTurn(
+      exec, kOp, kernel,
+      {dim3(static_cast<unsigned>(rows * ranks)), kThreads, bytes, ranks > 1 ? &cluster : nullptr},
+      p);
 }
 
 template <typename A>
