@@ -64,9 +64,10 @@ __device__ __forceinline__ Stretch StretchOf(const Params<A>& p, int step) {
   // Within the cache whatever the positions say.
   s.seen = min(max(p.positions[s.b], 0), static_cast<int>(p.capacity) - 1) + 1;
   // Whole steps, so that few warps have nothing to do.
-  const unsigned share = gridDim.y == 1 ? s.seen : CeilDivWords(s.seen, gridDim.y);
+  const auto seen = static_cast<unsigned>(s.seen);
+  const unsigned share = gridDim.y == 1 ? seen : CeilDivWords(seen, gridDim.y);
   const int length = static_cast<int>(CeilDivWords(share, s.step)) * s.step;
-  s.used = gridDim.y == 1 ? 1 : static_cast<int>(CeilDivWords(s.seen, length));
+  s.used = gridDim.y == 1 ? 1 : static_cast<int>(CeilDivWords(seen, length));
   s.begin = blockIdx.y * length;
   s.end = min(s.begin + length, s.seen);
   return s;
