@@ -5,6 +5,7 @@
 #include "common/base/system.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/gated_gemm/fp8_forward.cuh"
 #include "kernels/gated_gemm/gated_gemm.cuh"
 #include "kernels/gated_gemm/gated_gemm.h"
 
@@ -37,17 +38,14 @@ bool Plain(const TensorView& view) {
   return view.dtype == DType::kBF16 && view.cols() % 8 == 0 && Aligned16(view.data);
 }
 
-bool Plain(const GemmArgs& product) {
-  return Plain(product.a) && Plain(product.b) && product.bias.empty() && product.alpha == 1.0 &&
-         product.beta == 0.0 && product.scalars == nullptr && product.lda == 0 &&
-         product.ldb == 0 && product.ldc == 0 && product.a.rows() >= kFewestRows;
+// Whether the product has nothing beside its operands, and rows enough.
+bool Simple(const GemmArgs& product) {
+  return product.bias.empty() && product.alpha == 1.0 && product.beta == 0.0 &&
+         product.scalars == nullptr && product.lda == 0 && product.ldb == 0 && product.ldc == 0 &&
+         product.a.rows() >= kFewestRows;
 }
-
-bool Fuses(const Exec& exec, const GatedGemmForwardArgs& args) {
-  const SwigluForwardArgs& activation = args.activation;
-  return Wanted(exec) && Plain(args.product) && args.product.transpose_b &&
-         !args.product.transpose_a && !activation.has_forms() && Plain(activation.gate_up) &&
-         Plain(activation.y);
+bool Plain(const GemmArgs& product) {
+  return Plain(product.a) && Plain(product.b) && Simple(product);
 }
 
 bool Fuses(const Exec& exec, const GatedGemmBackwardArgs& args) {
@@ -62,7 +60,10 @@ bool Fuses(const Exec& exec, const GatedGemmBackwardArgs& args) {
 }
 
 absl::Status Map(const TensorView& view, uint32_t box_rows, uint32_t box_cols, CUtensorMap& map) {
-  return MakeTensorMap({view.data, view.rows(), view.cols(), view.cols(), box_rows, box_cols}, map);
+  const int element_bytes = view.dtype == DType::kBF16 ? 2 : 1;
+  return MakeTensorMap(MatrixBoxes(view.data, element_bytes, view.rows(), view.cols(), view.cols(),
+                                   box_rows, box_cols),
+                       map);
 }
 
 // Gate (0) or up (1) of rows that have both.
@@ -73,22 +74,25 @@ gated::Output HalfOf(const TensorView& gate_up, int half) {
 absl::Status MapHalf(const TensorView& gate_up, int half, CUtensorMap& map) {
   const gated::Output at = HalfOf(gate_up, half);
   return MakeTensorMap(
-      {at.data, gate_up.rows(), gate_up.cols() / 2, at.pitch, 64, gated::kChunkCols}, map);
+      MatrixBoxes(at.data, 2, gate_up.rows(), gate_up.cols() / 2, at.pitch, 64, gated::kChunkCols),
+      map);
 }
 
-gated::Tiles TilesOf(int64_t rows, int64_t depth, int64_t ffn, int64_t cols) {
+// S: the kernel's shared memory; `cols` of y in a tile.
+template <typename S>
+gated::Tiles TilesOf(const TensorView& a, int64_t ffn, int64_t cols) {
   gated::Tiles tiles;
-  tiles.rows = static_cast<int32_t>(CeilDiv(rows, gated::kTileRows * gated::kCluster));
+  tiles.rows = static_cast<int32_t>(CeilDiv(a.rows(), S::kARows * gated::kCluster));
   tiles.across = static_cast<int32_t>(CeilDiv(ffn, cols));
-  tiles.depth = static_cast<int32_t>(CeilDiv(depth, gated::kDepth));
+  tiles.depth = static_cast<int32_t>(CeilDiv(a.cols(), S::kDepth));
   tiles.ffn = static_cast<int32_t>(ffn);
   return tiles;
 }
 
-// A block for each multiprocessor, with `bytes` of shared memory and what aligning them takes.
-template <typename Kernel, typename... Args>
-absl::Status Launch(const Exec& exec, Kernel kernel, size_t bytes, const Args&... args) {
-  const int shared = static_cast<int>(bytes) + 1024;
+// A block for each multiprocessor, with S as shared memory and what aligning it takes.
+template <typename S, typename Kernel, typename... Args>
+absl::Status Launch(const Exec& exec, Kernel kernel, const Args&... args) {
+  constexpr int shared = static_cast<int>(sizeof(S)) + 1024;
   HEARTH_CUDA_RETURN_IF_ERROR(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
   // The stages leave no shared memory for a second block of a multiprocessor. Only whole clusters
@@ -99,12 +103,19 @@ absl::Status Launch(const Exec& exec, Kernel kernel, size_t bytes, const Args&..
   return HEARTH_CUDA_LAUNCHED(kOp);
 }
 
-}  // namespace
+// A forward kernel: what it takes, and its launch.
+struct ForwardKernelRow {
+  bool (*takes)(const GatedGemmForwardArgs& args);
+  absl::Status (*launch)(const Exec& exec, const GatedGemmForwardArgs& args);
+};
 
-absl::Status GatedGemmForward(const Exec& exec, const GatedGemmForwardArgs& args) {
-  if (!Fuses(exec, args)) {
-    return cpu::GatedGemmForward(exec, args);
-  }
+bool TakesBf16(const GatedGemmForwardArgs& args) {
+  const SwigluForwardArgs& activation = args.activation;
+  return Plain(args.product) && !activation.has_forms() && Plain(activation.gate_up) &&
+         Plain(activation.y);
+}
+
+absl::Status LaunchBf16(const Exec& exec, const GatedGemmForwardArgs& args) {
   const TensorView& x = args.product.a;
   const int64_t ffn = args.activation.gate_up.cols() / 2;
   gated::ForwardMaps maps;
@@ -114,8 +125,52 @@ absl::Status GatedGemmForward(const Exec& exec, const GatedGemmForwardArgs& args
                                      HalfOf(args.activation.gate_up, 1),
                                      {args.activation.y.as<Bf16>(), ffn},
                                      x.rows()};
-  return Launch(exec, gated::ForwardKernel, sizeof(gated::ForwardShared), maps, out,
-                TilesOf(x.rows(), x.cols(), ffn, gated::kForwardCols));
+  return Launch<gated::ForwardShared>(exec, gated::ForwardKernel, maps, out,
+                                      TilesOf<gated::ForwardShared>(x, ffn, gated::kForwardCols));
+}
+
+bool TakesFp8(const GatedGemmForwardArgs& args) {
+  const GemmArgs& product = args.product;
+  const SwigluForwardArgs& activation = args.activation;
+  const QuantView& y = activation.y_quant;
+  const bool operands = product.a.dtype == DType::kE4M3 && product.b.dtype == DType::kE4M3 &&
+                        product.block_scales_a == nullptr && product.fast_accumulation &&
+                        Aligned16(product.a.data) && Aligned16(product.b.data) && Simple(product);
+  const bool outputs = activation.gate_up.dtype == DType::kBF16 && activation.y.empty() &&
+                       activation.y_blocks.empty() && activation.kept.empty() &&
+                       y.dtype == DType::kE4M3 && y.rows != nullptr && y.columns == nullptr &&
+                       Aligned16(y.rows) && Aligned16(activation.keep.values);
+  return !args.gate_up_read && operands && outputs &&
+         activation.gate_up.cols() % (2 * kKeptBlock) == 0;
+}
+
+absl::Status LaunchFp8(const Exec& exec, const GatedGemmForwardArgs& args) {
+  using Shared = gated::Fp8Shared;
+  const TensorView& x = args.product.a;
+  const int64_t ffn = args.activation.gate_up.cols() / 2;
+  gated::Fp8Maps maps;
+  HEARTH_RETURN_IF_ERROR(Map(x, Shared::kARows, Shared::kDepth, maps.x));
+  HEARTH_RETURN_IF_ERROR(
+      MakeTensorMap(gated::WeightBoxes(args.product.b.data, x.cols(), ffn), maps.w));
+  const gated::Fp8Outputs out = {args.product.scale_a, args.product.scale_b, args.activation.keep,
+                                 args.activation.y_quant, x.rows()};
+  return Launch<Shared>(exec, gated::Fp8ForwardKernel, maps, out,
+                        TilesOf<Shared>(x, ffn, gated::kWeightBoxRows));
+}
+
+constexpr ForwardKernelRow kForwardKernels[] = {{TakesBf16, LaunchBf16}, {TakesFp8, LaunchFp8}};
+
+}  // namespace
+
+absl::Status GatedGemmForward(const Exec& exec, const GatedGemmForwardArgs& args) {
+  if (Wanted(exec) && args.product.transpose_b && !args.product.transpose_a) {
+    for (const ForwardKernelRow& row : kForwardKernels) {
+      if (row.takes(args)) {
+        return row.launch(exec, args);
+      }
+    }
+  }
+  return cpu::GatedGemmForward(exec, args);
 }
 
 absl::Status GatedGemmBackward(const Exec& exec, const GatedGemmBackwardArgs& args) {
@@ -128,9 +183,9 @@ absl::Status GatedGemmBackward(const Exec& exec, const GatedGemmBackwardArgs& ar
   HEARTH_RETURN_IF_ERROR(Map(args.product.b, gated::kDepth, 64, maps.w));
   HEARTH_RETURN_IF_ERROR(MapHalf(args.activation.gate_up, 0, maps.gate));
   HEARTH_RETURN_IF_ERROR(MapHalf(args.activation.gate_up, 1, maps.up));
-  return Launch(
-      exec, gated::BackwardKernel, sizeof(gated::BackwardShared), maps,
-      TilesOf(d_out.rows(), d_out.cols(), args.activation.dy.cols(), gated::kBackwardCols));
+  return Launch<gated::BackwardShared>(
+      exec, gated::BackwardKernel, maps,
+      TilesOf<gated::BackwardShared>(d_out, args.activation.dy.cols(), gated::kBackwardCols));
 }
 
 }  // namespace hearth::kernels::cuda
