@@ -115,11 +115,8 @@ __device__ __forceinline__ void LoadTileToCluster(
       : "memory");
 }
 // The same of a tensor of five dimensions.
-__device__ __forceinline__ void LoadBoxToCluster(void* to,
-                                                 const CUtensorMap& map,
-                                                 const int32_t (&at)[5],
-                                                 TmaBarrier& barrier,
-                                                 uint16_t mask) {
+__device__ __forceinline__ void LoadBoxToCluster(
+    void* to, const CUtensorMap& map, const int32_t (&at)[5], TmaBarrier& barrier, uint16_t mask) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
       ".multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(SharedAddress(to)),

@@ -1,4 +1,5 @@
 // Which products around SwiGLU run with it in one kernel, and their launches.
+#include <functional>
 #include <string>
 
 #include "common/base/status_macros.h"
@@ -129,6 +130,14 @@ absl::Status LaunchBf16(const Exec& exec, const GatedGemmForwardArgs& args) {
                                       TilesOf<gated::ForwardShared>(x, ffn, gated::kForwardCols));
 }
 
+// Whether what a kernel writes may go where it still reads.
+bool Apart(const void* written, int64_t written_bytes, const TensorView& read) {
+  const auto* const to = static_cast<const char*>(written);
+  const auto* const from = static_cast<const char*>(read.data);
+  return std::less_equal<>()(to + written_bytes, from) ||
+         std::less_equal<>()(from + read.bytes(), to);
+}
+
 bool TakesFp8(const GatedGemmForwardArgs& args) {
   const GemmArgs& product = args.product;
   const SwigluForwardArgs& activation = args.activation;
@@ -140,8 +149,11 @@ bool TakesFp8(const GatedGemmForwardArgs& args) {
                        activation.y_blocks.empty() && activation.kept.empty() &&
                        y.dtype == DType::kE4M3 && y.rows != nullptr && y.columns == nullptr &&
                        Aligned16(y.rows) && Aligned16(activation.keep.values);
-  return !args.gate_up_read && operands && outputs &&
-         activation.gate_up.cols() % (2 * kKeptBlock) == 0;
+  const int64_t rows = activation.gate_up.rows();
+  const int64_t cols = activation.gate_up.cols();
+  // As two calls y may overwrite x.
+  return !args.gate_up_read && operands && outputs && cols % (2 * kKeptBlock) == 0 &&
+         Apart(y.rows, rows * cols / 2, product.a);
 }
 
 absl::Status LaunchFp8(const Exec& exec, const GatedGemmForwardArgs& args) {

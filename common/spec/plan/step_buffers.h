@@ -26,6 +26,8 @@ struct SiteBuffers {
   bool backward_makes_columns = false;
   // Something else is quantised between dgrad and wgrad: FormsLayout::waiting_dy_columns.
   bool dy_waits = false;
+  // The kernel that reads x's rows may write others at the same time: FormsLayout::rows_apart.
+  bool x_rows_apart = false;
 };
 
 // What a layer keeps for backward in a slot that a later layer takes over (kKeptSlots), and its
@@ -101,6 +103,7 @@ struct TokenBuffers {
 // each on a 256-byte boundary; N = tokens of a micro-batch.
 struct FormsLayout {
   int64_t rows = 0;                // x of fprop, [N, in]
+  int64_t rows_apart = 0;          // the same for sites whose x's rows lie apart; without any, rows
   int64_t dy_rows = 0;             // dy of dgrad, [N, out]
   int64_t dy_columns = 0;          // dy of wgrad, [out, N]
   int64_t waiting_dy_columns = 0;  // the same for sites whose dy waits; without any, dy_columns

@@ -35,7 +35,10 @@ Operand ModelContext::XOperand(spec::Slot slot,
                                void* columns) const {
   OperandBuffers buffers;
   buffers.plain = plain;
-  buffers.rows = quant->empty() ? nullptr : Forms(ids().quant.layout.rows);
+  if (!quant->empty()) {
+    const spec::FormsLayout& layout = ids().quant.layout;
+    buffers.rows = Forms(ids().Site(slot, layer).x_rows_apart ? layout.rows_apart : layout.rows);
+  }
   buffers.columns = columns;
   return Bind(Role::kX, slot, layer, buffers);
 }

@@ -135,6 +135,9 @@ struct GemmSites {
   bool (*backward_makes_columns)(const BlockScope& scope) = nullptr;
   // Something else is quantised between dgrad and wgrad, so dy's columns have bytes of their own.
   bool (*dy_waits)(const BlockScope& scope) = nullptr;
+  // The kernel of fprop that reads x's rows may write those of the next x at the same time, so they
+  // have bytes of their own.
+  bool (*x_rows_apart)(const BlockScope& scope) = nullptr;
   // From this level of recomputation on backward runs fprop again.
   std::optional<Recompute> again_from = std::nullopt;
 };
