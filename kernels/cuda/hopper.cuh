@@ -212,23 +212,28 @@ __device__ __forceinline__ void MultiplyBf16(float (&d)[128], uint64_t a, uint64
       : HEARTH_64(0), HEARTH_64(64)
       : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)), "n"(kAcrossK ? 1 : 0));
 }
-// The same with 128 columns: sums[64, 128] = (add ? sums : 0) + a[64, 32] b[32, 128], E4M3, both
+// The same with 128 columns: sums[64, 128] = (add ? sums : 0) + a[64, 32] b[32, 128] in FP8, both
 // along k. The tensor core's sums are shorter than fp32 here (GemmArgs::fast_accumulation).
-__device__ __forceinline__ void MultiplyE4m3(float (&d)[64], uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, add, 1, 1;\n"
-      "}\n"
-      : HEARTH_64(0)
-      : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)));
-}
+#define HEARTH_MULTIPLY_FP8(Name, formats)                                                  \
+  __device__ __forceinline__ void Name(float(&d)[64], uint64_t a, uint64_t b, bool add) {   \
+    asm volatile(                                                                           \
+        "{\n"                                                                               \
+        ".reg .pred add;\n"                                                                 \
+        "setp.ne.b32 add, %66, 0;\n"                                                        \
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32." formats                              \
+        " {"                                                                                \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "            \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "  \
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, " \
+        "%64, %65, add, 1, 1;\n"                                                            \
+        "}\n"                                                                               \
+        : HEARTH_64(0)                                                                      \
+        : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)));                                  \
+  }
+HEARTH_MULTIPLY_FP8(MultiplyE4m3, "e4m3.e4m3")
+HEARTH_MULTIPLY_FP8(MultiplyE5m2, "e5m2.e4m3")
+#undef HEARTH_MULTIPLY_FP8
 #undef HEARTH_64
 #undef HEARTH_16
 #undef HEARTH_4

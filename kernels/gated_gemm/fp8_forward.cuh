@@ -2,16 +2,11 @@
 // the kept form, of y nothing but the quantised one. The bits are those that SwigluForward makes of
 // a product with these sums: gate, up and y are rounded to bf16 on the way.
 //
-// The two warpgroups that multiply take turns: while one applies the activation to a tile, the
-// other has the tensor cores for its own. There the products of a tile take hardly longer than the
-// activation.
-//
 // The rows of the weight lie in a tile in such an order (weight_boxes.h) that the sums of a thread
 // are 16 columns of gate in a row, and the same 16 of up: it stores them as they are.
 #pragma once
 
-#include "kernels/cuda/kept.cuh"
-#include "kernels/gated_gemm/pipeline.cuh"
+#include "kernels/gated_gemm/fp8_turns.cuh"
 #include "kernels/gated_gemm/weight_boxes.h"
 #include "kernels/swiglu/arithmetic.cuh"
 
@@ -19,16 +14,7 @@ namespace hearth::kernels::cuda::gated {
 
 inline constexpr int kFp8RowBlocks = 2;  // of 64 rows, in a tile
 // Two tiles of the weight, of kWeightBoxRows each, are side by side: gate and up.
-struct Fp8Shared : Operands<7, 1, 64 * kFp8RowBlocks, 2 * kWeightBoxRows, 4> {
-  TmaBarrier turn[2];  // of each warpgroup
-
-  __device__ __forceinline__ void InitBarriers() {
-    InitStages();
-    for (TmaBarrier& barrier : turn) {
-      barrier.Init(4);  // warps of the other warpgroup
-    }
-  }
-};
+using Fp8Shared = Fp8Operands<7, 64 * kFp8RowBlocks, 2 * kWeightBoxRows>;
 
 struct Fp8Maps {
   CUtensorMap x;  // boxes of kARows x 128
@@ -42,22 +28,16 @@ struct Fp8Outputs {
   int64_t rows;
 };
 
-// Where a warpgroup is in its tiles: whose turn it is, and the stages.
-struct Fp8Position {
-  Ring<Fp8Shared::kStages> ring;
-  uint32_t turn_parity;
-};
-
 // sums[i] = the products of the i-th 64 rows of a tile.
-__device__ __forceinline__ void MultiplyFp8Tile(
-    Fp8Shared& s, int group, int32_t depth, Fp8Position& at, float (&sums)[kFp8RowBlocks][64]) {
+__device__ __forceinline__ void MultiplyFp8Tile(Fp8Shared& s,
+                                                int group,
+                                                int32_t depth,
+                                                Fp8Position<Fp8Shared>& at,
+                                                float (&sums)[kFp8RowBlocks][64]) {
   // Descriptors count in 16 bytes. The next 32 of k are 32 bytes on in a row.
   constexpr uint64_t kStep = 32 >> 4;
   constexpr uint64_t kNextRows = 64 * 128 >> 4;
-  // What makes the barriers of stages safe, too: those of the tile before have been full, so a
-  // stage's phase is at most one behind the one that is waited for.
-  s.turn[group].Wait(at.turn_parity);
-  at.turn_parity ^= 1;
+  TakeTurn(s, group, at);
   int before = 0;
   for (int32_t k = 0; k < depth; ++k) {
     s.full[at.ring.slot].Wait(at.ring.parity);
@@ -82,31 +62,9 @@ __device__ __forceinline__ void MultiplyFp8Tile(
     before = at.ring.slot;
     at.ring.Next();
   }
-  // All of this tile's products are on their way.
-  if (Lane() == 0) {
-    s.turn[1 - group].Arrive();
-  }
+  PassTurn(s, group);
   WaitProducts<0>();
   Release(s, before);
-}
-
-// 16 columns of a row as they lie in memory.
-using Columns16 = Raw8<Bf16>[2];
-
-__device__ __forceinline__ float2 PairOf(const Columns16& columns, int i) {
-  const uint32_t word = columns[i / 4].words[i % 4];
-  return make_float2(LowOf(word), HighOf(word));
-}
-__device__ __forceinline__ uint4 QuantizeColumns(const Columns16& columns, float scale) {
-  float v[2][8];
-  Unpack(columns[0], v[0]);
-  Unpack(columns[1], v[1]);
-  const uint2 low = QuantizePack<__NV_E4M3>(v[0], scale);
-  const uint2 high = QuantizePack<__NV_E4M3>(v[1], scale);
-  return make_uint4(low.x, low.y, high.x, high.y);
-}
-__device__ __forceinline__ uint32_t LargestOf(const Columns16& columns) {
-  return RaiseMagnitude(RaiseMagnitude(0U, columns[0]), columns[1]);
 }
 
 // Both kept blocks' largest magnitudes as floats: x of gate, y of up. A block is the columns of two
@@ -125,7 +83,7 @@ __device__ __forceinline__ uint2 LargestOfBlocks(const Columns16& gate, const Co
 __device__ __forceinline__ void KeepColumns(
     const KeptInput& keep, int64_t at, const Columns16& columns, uint32_t largest, bool store) {
   const uint32_t scale = KeptScaleOf(largest);
-  uint4 bytes = QuantizeColumns(columns, __uint_as_float((254U - scale) << 23));
+  uint4 bytes = QuantizeColumns<__NV_E4M3>(columns, __uint_as_float((254U - scale) << 23));
   if (scale == kE8m0Nan) {
     bytes = make_uint4(0, 0, 0, 0);
   }
@@ -177,7 +135,7 @@ __device__ __forceinline__ void Fp8Row(
   e.amax = RaiseMagnitude(RaiseMagnitude(e.amax, y[0]), y[1]);
   if (store) {
     *reinterpret_cast<uint4*>(static_cast<uint8_t*>(out.y.rows) + row * e.ffn + col) =
-        QuantizeColumns(y, e.y_scale);
+        QuantizeColumns<__NV_E4M3>(y, e.y_scale);
   }
 }
 
@@ -187,7 +145,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   extern __shared__ uint8_t memory[];
   auto& s = Prepare<Fp8Shared>(memory);
   const uint32_t rank = ClusterRank();
-  const int group = static_cast<int>(__shfl_sync(0xFFFFFFFF, threadIdx.x, 0)) / 128 - 1;
+  const int group = Fp8Group();
   if (group < 0) {
     GiveRegisters<40>();
     if (threadIdx.x == 0) {
@@ -202,15 +160,12 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     }
   } else {
     TakeRegisters<232>();
-    Fp8Position at;
-    at.ring.Skip(group * tiles.depth);
-    // The first turn is the first warpgroup's: the phase before a barrier's first counts as over.
-    at.turn_parity = group == 0 ? 1 : 0;
+    Fp8Position<Fp8Shared> at(group, tiles);
     Fp8Epilogue e = {*out.scale_x * *out.scale_w, QuantScale(out.y), tiles.ffn, 0};
     float sums[kFp8RowBlocks][64];
     ForEachTile(tiles, rank, group, 2, [&](int32_t row, int32_t col) {
       MultiplyFp8Tile(s, group, tiles.depth, at, sums);
-      at.ring.Skip(tiles.depth);  // the other warpgroup's
+      at.ring.Skip(tiles.depth);  // the other warpgroup's tile
       const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
       const int32_t first_col = col * kWeightBoxRows + Lane() % 4 * kThreadCols;
       const int64_t first_row = int64_t{row} * Fp8Shared::kARows + warp * 16 + Lane() / 4;
@@ -220,12 +175,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         Fp8Row<1>(sums[block], out, first_row + block * 64 + 8, first_col, e);
       }
     });
-    if (out.y.amax != nullptr) {
-      const uint32_t largest = __reduce_max_sync(0xFFFFFFFF, MagnitudeOf<Bf16>(e.amax));
-      if (Lane() == 0) {
-        RaiseAmax(out.y.amax, __uint_as_float(largest));
-      }
-    }
+    RaiseAmaxOfWarp(out.y.amax, e.amax);
   }
   // A block that ends gives its memory back, which the other one may still write to or arrive at.
   ClusterSync();
