@@ -6,6 +6,7 @@
 #include "common/base/system.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/gated_gemm/fp8_backward.cuh"
 #include "kernels/gated_gemm/fp8_forward.cuh"
 #include "kernels/gated_gemm/gated_gemm.cuh"
 #include "kernels/gated_gemm/gated_gemm.h"
@@ -47,17 +48,6 @@ bool Simple(const GemmArgs& product) {
 }
 bool Plain(const GemmArgs& product) {
   return Plain(product.a) && Plain(product.b) && Simple(product);
-}
-
-bool Fuses(const Exec& exec, const GatedGemmBackwardArgs& args) {
-  // The kernel writes the gradients over gate and up, chunk by chunk, and can put them nowhere
-  // else.
-  const SwigluBackwardArgs& activation = args.activation;
-  return Wanted(exec) && Plain(args.product) && !args.product.transpose_b &&
-         !args.product.transpose_a && activation.d_gate_up_quant.empty() &&
-         activation.d_gate_up_blocks.empty() && activation.kept.empty() &&
-         activation.y_quant.empty() && Plain(activation.gate_up) && Plain(activation.dy) &&
-         activation.d_gate_up.data == activation.gate_up.data;
 }
 
 absl::Status Map(const TensorView& view, uint32_t box_rows, uint32_t box_cols, CUtensorMap& map) {
@@ -172,6 +162,89 @@ absl::Status LaunchFp8(const Exec& exec, const GatedGemmForwardArgs& args) {
 
 constexpr ForwardKernelRow kForwardKernels[] = {{TakesBf16, LaunchBf16}, {TakesFp8, LaunchFp8}};
 
+// The same, backward.
+struct BackwardKernelRow {
+  bool (*takes)(const GatedGemmBackwardArgs& args);
+  absl::Status (*launch)(const Exec& exec, const GatedGemmBackwardArgs& args);
+};
+
+bool TakesBf16(const GatedGemmBackwardArgs& args) {
+  // The kernel writes the gradients over gate and up, chunk by chunk, and can put them nowhere
+  // else.
+  const SwigluBackwardArgs& activation = args.activation;
+  return Plain(args.product) && !args.product.transpose_b && activation.d_gate_up_quant.empty() &&
+         activation.d_gate_up_blocks.empty() && activation.kept.empty() &&
+         activation.y_quant.empty() && Plain(activation.gate_up) && Plain(activation.dy) &&
+         activation.d_gate_up.data == activation.gate_up.data;
+}
+
+absl::Status LaunchBf16(const Exec& exec, const GatedGemmBackwardArgs& args) {
+  const TensorView& d_out = args.product.a;
+  gated::BackwardMaps maps;
+  HEARTH_RETURN_IF_ERROR(Map(d_out, gated::kTileRows, gated::kDepth, maps.d_out));
+  HEARTH_RETURN_IF_ERROR(Map(args.product.b, gated::kDepth, 64, maps.w));
+  HEARTH_RETURN_IF_ERROR(MapHalf(args.activation.gate_up, 0, maps.gate));
+  HEARTH_RETURN_IF_ERROR(MapHalf(args.activation.gate_up, 1, maps.up));
+  return Launch<gated::BackwardShared>(
+      exec, gated::BackwardKernel, maps,
+      TilesOf<gated::BackwardShared>(d_out, args.activation.dy.cols(), gated::kBackwardCols));
+}
+
+bool TakesFp8(const GatedGemmBackwardArgs& args) {
+  const GemmArgs& product = args.product;
+  const SwigluBackwardArgs& activation = args.activation;
+  const QuantView& d = activation.d_gate_up_quant;
+  const QuantView& y = activation.y_quant;
+  const int64_t rows = activation.dy.rows();
+  const int64_t ffn = activation.dy.cols();
+  const bool operands = product.a.dtype == DType::kE5M2 && product.b.dtype == DType::kE4M3 &&
+                        product.transpose_b && product.block_scales_a == nullptr &&
+                        !product.fast_accumulation && Aligned16(product.a.data) &&
+                        Aligned16(product.b.data) && Simple(product);
+  const bool outputs = activation.dy.dtype == DType::kBF16 && !activation.kept.empty() &&
+                       activation.d_gate_up.empty() && activation.d_gate_up_blocks.empty() &&
+                       d.dtype == DType::kE5M2 && d.rows != nullptr && d.columns != nullptr &&
+                       y.dtype == DType::kE4M3 && y.columns != nullptr &&
+                       Aligned16(activation.kept.values) && Aligned16(d.rows) &&
+                       Aligned16(d.columns) && Aligned16(y.columns);
+  // As two calls the forms may overwrite d_out.
+  return operands && outputs && rows % 16 == 0 && ffn % kKeptBlock == 0 &&
+         Apart(d.rows, rows * ffn * 2, product.a) && Apart(d.columns, rows * ffn * 2, product.a) &&
+         Apart(y.columns, rows * ffn, product.a);
+}
+
+// Gate (0) or up (1) of bytes [rows, 2 ffn].
+absl::Status MapBytesOfHalf(
+    const void* data, int64_t rows, int64_t ffn, int half, CUtensorMap& map) {
+  return MakeTensorMap(MatrixBoxes(static_cast<const uint8_t*>(data) + half * ffn, 1, rows, ffn,
+                                   2 * ffn, gated::kGradientRows, gated::kGradientCols),
+                       map);
+}
+
+absl::Status LaunchFp8(const Exec& exec, const GatedGemmBackwardArgs& args) {
+  using Shared = gated::Fp8BackwardShared;
+  const TensorView& d_out = args.product.a;
+  const SwigluBackwardArgs& activation = args.activation;
+  const int64_t rows = d_out.rows();
+  const int64_t ffn = activation.dy.cols();
+  gated::Fp8BackwardMaps maps;
+  HEARTH_RETURN_IF_ERROR(Map(d_out, Shared::kARows, Shared::kDepth, maps.d_out));
+  HEARTH_RETURN_IF_ERROR(
+      MakeTensorMap(gated::GradientWeightBoxes(args.product.b.data, d_out.cols(), ffn), maps.w));
+  const QuantView& d = activation.d_gate_up_quant;
+  HEARTH_RETURN_IF_ERROR(MapBytesOfHalf(activation.kept.values, rows, ffn, 0, maps.gate));
+  HEARTH_RETURN_IF_ERROR(MapBytesOfHalf(activation.kept.values, rows, ffn, 1, maps.up));
+  HEARTH_RETURN_IF_ERROR(MapBytesOfHalf(d.rows, rows, ffn, 0, maps.d_gate));
+  HEARTH_RETURN_IF_ERROR(MapBytesOfHalf(d.rows, rows, ffn, 1, maps.d_up));
+  const gated::Fp8BackwardOutputs out = {args.product.scale_a,   args.product.scale_b,
+                                         activation.kept.scales, d,
+                                         activation.y_quant,     rows};
+  return Launch<Shared>(exec, gated::Fp8BackwardKernel, maps, out,
+                        TilesOf<Shared>(d_out, ffn, gated::kGradientCols));
+}
+
+constexpr BackwardKernelRow kBackwardKernels[] = {{TakesBf16, LaunchBf16}, {TakesFp8, LaunchFp8}};
+
 }  // namespace
 
 absl::Status GatedGemmForward(const Exec& exec, const GatedGemmForwardArgs& args) {
@@ -186,18 +259,14 @@ absl::Status GatedGemmForward(const Exec& exec, const GatedGemmForwardArgs& args
 }
 
 absl::Status GatedGemmBackward(const Exec& exec, const GatedGemmBackwardArgs& args) {
-  if (!Fuses(exec, args)) {
-    return cpu::GatedGemmBackward(exec, args);
+  if (Wanted(exec) && !args.product.transpose_a) {
+    for (const BackwardKernelRow& row : kBackwardKernels) {
+      if (row.takes(args)) {
+        return row.launch(exec, args);
+      }
+    }
   }
-  const TensorView& d_out = args.product.a;
-  gated::BackwardMaps maps;
-  HEARTH_RETURN_IF_ERROR(Map(d_out, gated::kTileRows, gated::kDepth, maps.d_out));
-  HEARTH_RETURN_IF_ERROR(Map(args.product.b, gated::kDepth, 64, maps.w));
-  HEARTH_RETURN_IF_ERROR(MapHalf(args.activation.gate_up, 0, maps.gate));
-  HEARTH_RETURN_IF_ERROR(MapHalf(args.activation.gate_up, 1, maps.up));
-  return Launch<gated::BackwardShared>(
-      exec, gated::BackwardKernel, maps,
-      TilesOf<gated::BackwardShared>(d_out, args.activation.dy.cols(), gated::kBackwardCols));
+  return cpu::GatedGemmBackward(exec, args);
 }
 
 }  // namespace hearth::kernels::cuda

@@ -23,6 +23,7 @@ struct GatedGemmForwardArgs {
 
 // dy = c of the product, then the gradient of gate_up. product.c is activation.dy, whose contents
 // are undefined afterwards: the kernels of our own do not write it, and do not round it either.
+// Forms may lie where the product's operands do, as forward.
 struct GatedGemmBackwardArgs {
   GemmArgs product;
   SwigluBackwardArgs activation;

@@ -561,6 +561,8 @@ FormsLayout LayoutForms(const TrainingPlanOptions& o) {
   layout.dy_columns =
       place(p.LargestForm(&Recipe::wgrad, &Gemm::b, (widest_dy + 127) / 128 * 128, n));
   const int64_t waiting = WidestSite(o, &GemmSites::dy_waits, 0);
+  layout.waiting_dy_rows =
+      waiting > 0 ? place(p.LargestForm(&Recipe::dgrad, &Gemm::a, n, waiting)) : layout.dy_rows;
   layout.waiting_dy_columns =
       waiting > 0 ? place(p.LargestForm(&Recipe::wgrad, &Gemm::b, waiting, n)) : layout.dy_columns;
   layout.bytes = end;

@@ -192,6 +192,7 @@ TEST(BlocksTest, QuantisedSites_SayWhatBackwardMakesAndWhatWaits) {
     EXPECT_EQ(down.backward_makes_columns, row.activated_again);
     EXPECT_EQ(down.dy_waits, row.waits);
     const FormsLayout& layout = plan.ids.quant.layout;
+    EXPECT_EQ(layout.waiting_dy_rows != layout.dy_rows, row.waits);
     EXPECT_EQ(layout.waiting_dy_columns != layout.dy_columns, row.waits);
     EXPECT_EQ(layout.rows_apart != layout.rows, row.waits);
     EXPECT_EQ(layout.bytes, plan.At(plan.ids.quant.forms).bytes);
