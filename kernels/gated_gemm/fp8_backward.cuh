@@ -246,8 +246,8 @@ __device__ __forceinline__ void TransposeBytesOf(uint32_t (&words)[16], int firs
   words[first + 3] = __byte_perm(ab_high, cd_high, high);
 }
 
-// A part of a tile by columns, to `columns` [., rows], which is at the tile's first column. A thread
-// has four columns of 16 rows.
+// A part of a tile by columns, to `columns` [., rows], which is at the tile's first column. A
+// thread has four columns of 16 rows.
 __device__ __forceinline__ void StoreGradientColumns(const uint8_t* part,
                                                      uint8_t* columns,
                                                      const GradientPlace& place,

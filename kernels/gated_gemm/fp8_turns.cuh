@@ -21,8 +21,8 @@ struct Fp8Operands : Operands<kStages, 1, kRowsOfA, kRowsOfB, 4> {
   }
 };
 
-// 0 or 1; -1: the warpgroup that copies. By a shuffle, so that the compiler sees that it is the same
-// in a whole warp: descriptors are in uniform registers then.
+// 0 or 1; -1: the warpgroup that copies. By a shuffle, so that the compiler sees that it is the
+// same in a whole warp: descriptors are in uniform registers then.
 __device__ __forceinline__ int Fp8Group() {
   return static_cast<int>(__shfl_sync(0xFFFFFFFF, threadIdx.x, 0)) / 128 - 1;
 }
@@ -40,8 +40,8 @@ struct Fp8Position {
   }
 };
 
-// Until the other warpgroup's products are on their way. The barriers of stages need it, too: all of
-// the tile before have been full then, so a stage's phase is at most one behind the one that is
+// Until the other warpgroup's products are on their way. The barriers of stages need it, too: all
+// of the tile before have been full then, so a stage's phase is at most one behind the one that is
 // waited for.
 template <typename S>
 __device__ __forceinline__ void TakeTurn(S& s, int group, Fp8Position<S>& at) {

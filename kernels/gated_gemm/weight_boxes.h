@@ -30,13 +30,14 @@ inline TensorBoxes WeightBoxes(const void* weight, int64_t K, int64_t F) {
   return boxes;
 }
 
-// Backward, the down projection's weight by columns [F, K]: a thread has 32 columns in a row of 128.
-// A box is half of the tile, the first or the last of the thread's pairs of columns.
+// Backward, the down projection's weight by columns [F, K]: a thread has 32 columns in a row of
+// 128. A box is half of the tile, the first or the last of the thread's pairs of columns.
 inline constexpr int kGradientCols = 128;
 inline constexpr int kGradientThreads = 4;  // of a row
 inline constexpr int kGradientBoxPairs = 8;
 
-// `weight` [F, K] of bytes; F is a multiple of 32. A box is at (k, 0, column of dy / 32, first pair).
+// `weight` [F, K] of bytes; F is a multiple of 32. A box is at (k, 0, column of dy / 32, first
+// pair).
 inline TensorBoxes GradientWeightBoxes(const void* weight, int64_t K, int64_t F) {
   constexpr int64_t kCols = kGradientCols / kGradientThreads;
   TensorBoxes boxes;
