@@ -114,16 +114,7 @@ __device__ __forceinline__ void LoadTileToCluster(
       "l"(&map), "r"(SharedAddress(&barrier)), "r"(x), "r"(y), "h"(mask)
       : "memory");
 }
-// The same of tensors of four and of five dimensions.
-__device__ __forceinline__ void LoadBoxToCluster(
-    void* to, const CUtensorMap& map, const int32_t (&at)[4], TmaBarrier& barrier, uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(SharedAddress(to)),
-      "l"(&map), "r"(SharedAddress(&barrier)), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
-      "h"(mask)
-      : "memory");
-}
+// The same of a tensor of five dimensions.
 __device__ __forceinline__ void LoadBoxToCluster(
     void* to, const CUtensorMap& map, const int32_t (&at)[5], TmaBarrier& barrier, uint16_t mask) {
   asm volatile(

@@ -12,7 +12,6 @@
 #pragma once
 
 #include "kernels/gated_gemm/fp8_turns.cuh"
-#include "kernels/gated_gemm/weight_boxes.h"
 #include "kernels/swiglu/arithmetic.cuh"
 
 namespace hearth::kernels::cuda::gated {
@@ -38,7 +37,7 @@ struct Fp8BackwardShared : Fp8Operands<7, kGradientRows, kGradientCols> {
 
 struct Fp8BackwardMaps {
   CUtensorMap d_out;  // boxes of 64 x 128
-  CUtensorMap w;      // GradientWeightBoxes
+  CUtensorMap w;      // DownBoxes
   // [rows, F] each, boxes of 64 x 128: of the kept input and of the gradients' rows.
   CUtensorMap gate;
   CUtensorMap up;
@@ -345,13 +344,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   if (group < 0) {
     GiveRegisters<40>();
     if (threadIdx.x == 0) {
-      CopyOperands(s, maps.d_out, tiles, rank, [&](int slot, int32_t k, int32_t col) {
-        // Each block copies half of the rows to both.
-        const auto half = static_cast<int32_t>(rank);
-        const int32_t at[4] = {k * S::kDepth, 0, col * kGradientThreads, half * kGradientBoxPairs};
-        LoadBoxToCluster(s.b[slot] + half * (S::kBBytes / 2), maps.w, at, s.full[slot],
-                         (1U << kCluster) - 1);
-      });
+      CopyFp8Operands(s, maps.d_out, maps.w, tiles, rank);
     }
   } else {
     TakeRegisters<232>();

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "kernels/gated_gemm/fp8_turns.cuh"
-#include "kernels/gated_gemm/weight_boxes.h"
 #include "kernels/swiglu/arithmetic.cuh"
 
 namespace hearth::kernels::cuda::gated {
@@ -18,7 +17,7 @@ using Fp8Shared = Fp8Operands<7, 64 * kFp8RowBlocks, 2 * kWeightBoxRows>;
 
 struct Fp8Maps {
   CUtensorMap x;  // boxes of kARows x 128
-  CUtensorMap w;  // WeightBoxes
+  CUtensorMap w;  // GateUpBoxes
 };
 struct Fp8Outputs {
   const float* scale_x;
@@ -149,14 +148,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   if (group < 0) {
     GiveRegisters<40>();
     if (threadIdx.x == 0) {
-      CopyOperands(s, maps.x, tiles, rank, [&](int slot, int32_t k, int32_t col) {
-        // Block 0 of a cluster copies the rows of gate, block 1 those of up.
-        constexpr int kColumns = kWeightBoxRows / kThreadCols;
-        const int32_t at[5] = {k * Fp8Shared::kDepth, 0, col * kColumns, 0,
-                               static_cast<int32_t>(rank)};
-        LoadBoxToCluster(s.b[slot] + rank * (Fp8Shared::kBBytes / 2), maps.w, at, s.full[slot],
-                         (1U << kCluster) - 1);
-      });
+      CopyFp8Operands(s, maps.x, maps.w, tiles, rank);
     }
   } else {
     TakeRegisters<232>();
@@ -167,7 +159,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
       MultiplyFp8Tile(s, group, tiles.depth, at, sums);
       at.ring.Skip(tiles.depth);  // the other warpgroup's tile
       const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-      const int32_t first_col = col * kWeightBoxRows + Lane() % 4 * kThreadCols;
+      const int32_t first_col = col * kWeightBoxRows + Lane() % 4 * kForwardThreadCols;
       const int64_t first_row = int64_t{row} * Fp8Shared::kARows + warp * 16 + Lane() / 4;
 #pragma unroll
       for (int block = 0; block < kFp8RowBlocks; ++block) {

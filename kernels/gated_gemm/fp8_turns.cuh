@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/kept.cuh"
 #include "kernels/gated_gemm/pipeline.cuh"
+#include "kernels/gated_gemm/weight_boxes.h"
 
 namespace hearth::kernels::cuda::gated {
 
@@ -20,6 +21,18 @@ struct Fp8Operands : Operands<kStages, 1, kRowsOfA, kRowsOfB, 4> {
     }
   }
 };
+
+// One thread: every stage of every tile. Each block of a cluster copies half of the weight's rows
+// to both (weight_boxes.h).
+template <typename S>
+__device__ __forceinline__ void CopyFp8Operands(
+    S& s, const CUtensorMap& a, const CUtensorMap& w, const Tiles& tiles, uint32_t rank) {
+  CopyOperands(s, a, tiles, rank, [&](int slot, int32_t k, int32_t col) {
+    const int32_t at[5] = {k * S::kDepth, 0, col * kThreadsOfRow, 0, static_cast<int32_t>(rank)};
+    LoadBoxToCluster(s.b[slot] + rank * (S::kBBytes / 2), w, at, s.full[slot],
+                     (1U << kCluster) - 1);
+  });
+}
 
 // 0 or 1; -1: the warpgroup that copies. By a shuffle, so that the compiler sees that it is the
 // same in a whole warp: descriptors are in uniform registers then.

@@ -153,7 +153,7 @@ absl::Status LaunchFp8(const Exec& exec, const GatedGemmForwardArgs& args) {
   gated::Fp8Maps maps;
   HEARTH_RETURN_IF_ERROR(Map(x, Shared::kARows, Shared::kDepth, maps.x));
   HEARTH_RETURN_IF_ERROR(
-      MakeTensorMap(gated::WeightBoxes(args.product.b.data, x.cols(), ffn), maps.w));
+      MakeTensorMap(gated::GateUpBoxes(args.product.b.data, x.cols(), ffn), maps.w));
   const gated::Fp8Outputs out = {args.product.scale_a, args.product.scale_b, args.activation.keep,
                                  args.activation.y_quant, x.rows()};
   return Launch<Shared>(exec, gated::Fp8ForwardKernel, maps, out,
@@ -230,7 +230,7 @@ absl::Status LaunchFp8(const Exec& exec, const GatedGemmBackwardArgs& args) {
   gated::Fp8BackwardMaps maps;
   HEARTH_RETURN_IF_ERROR(Map(d_out, Shared::kARows, Shared::kDepth, maps.d_out));
   HEARTH_RETURN_IF_ERROR(
-      MakeTensorMap(gated::GradientWeightBoxes(args.product.b.data, d_out.cols(), ffn), maps.w));
+      MakeTensorMap(gated::DownBoxes(args.product.b.data, d_out.cols(), ffn), maps.w));
   const QuantView& d = activation.d_gate_up_quant;
   HEARTH_RETURN_IF_ERROR(MapBytesOfHalf(activation.kept.values, rows, ffn, 0, maps.gate));
   HEARTH_RETURN_IF_ERROR(MapBytesOfHalf(activation.kept.values, rows, ffn, 1, maps.up));

@@ -131,17 +131,23 @@ std::string CompareTile(
   return "";
 }
 
+// A box: half of a tile whose first column is a thread's `col / count`th times `count`.
+std::vector<uint8_t> CopyHalf(
+    const cuda::TensorBoxes& boxes, int64_t k0, int64_t col, int64_t count, int64_t half) {
+  return CopyBox(boxes, {k0, 0, col / count, 0, half});
+}
+
 TEST(WeightBoxes, OfGateAndUp_GiveEachThreadColumnsInARow) {
-  using cuda::gated::kThreadCols;
   constexpr int64_t kF = 96;  // the second box is cut
+  constexpr int64_t kCount = cuda::gated::kForwardThreadCols;
   const std::vector<uint8_t> weight = MakeWeight(2 * kF);
-  const cuda::TensorBoxes boxes = cuda::gated::WeightBoxes(weight.data(), kBoxK, kF);
+  const cuda::TensorBoxes boxes = cuda::gated::GateUpBoxes(weight.data(), kBoxK, kF);
   for (const int64_t col : {int64_t{0}, int64_t{cuda::gated::kWeightBoxRows}}) {
     for (const int64_t k0 : {int64_t{0}, kStage}) {
       for (const int64_t half : {int64_t{0}, int64_t{1}}) {
-        const std::vector<uint8_t> box = CopyBox(boxes, {k0, 0, col / kThreadCols, 0, half});
+        const std::vector<uint8_t> box = CopyHalf(boxes, k0, col, kCount, half);
         ASSERT_EQ(box.size(), static_cast<size_t>(cuda::gated::kWeightBoxRows * kStage));
-        EXPECT_EQ(CompareTile(box, k0, kThreadCols, half * kF + col, (half + 1) * kF), "")
+        EXPECT_EQ(CompareTile(box, k0, kCount, half * kF + col, (half + 1) * kF), "")
             << "box at column " << col << " of half " << half;
       }
     }
@@ -151,19 +157,16 @@ TEST(WeightBoxes, OfGateAndUp_GiveEachThreadColumnsInARow) {
 TEST(WeightBoxes, OfTheDownProjection_GiveEachThreadColumnsInARow) {
   constexpr int64_t kF = 160;  // the second tile is cut
   constexpr int64_t kCols = cuda::gated::kGradientCols;
-  constexpr int64_t kThread = kCols / cuda::gated::kGradientThreads;
+  constexpr int64_t kCount = kCols / cuda::gated::kThreadsOfRow;
   const std::vector<uint8_t> weight = MakeWeight(kF);
-  const cuda::TensorBoxes boxes = cuda::gated::GradientWeightBoxes(weight.data(), kBoxK, kF);
+  const cuda::TensorBoxes boxes = cuda::gated::DownBoxes(weight.data(), kBoxK, kF);
   for (const int64_t col : {int64_t{0}, kCols}) {
     for (const int64_t k0 : {int64_t{0}, kStage}) {
-      std::vector<uint8_t> tile;
-      for (const int64_t half : {int64_t{0}, int64_t{1}}) {
-        const std::vector<uint8_t> box =
-            CopyBox(boxes, {k0, 0, col / kThread, half * cuda::gated::kGradientBoxPairs});
-        tile.insert(tile.end(), box.begin(), box.end());
-      }
+      std::vector<uint8_t> tile = CopyHalf(boxes, k0, col, kCount, 0);
+      const std::vector<uint8_t> rest = CopyHalf(boxes, k0, col, kCount, 1);
+      tile.insert(tile.end(), rest.begin(), rest.end());
       ASSERT_EQ(tile.size(), static_cast<size_t>(kCols * kStage));
-      EXPECT_EQ(CompareTile(tile, k0, kThread, col, kF), "") << "tile at column " << col;
+      EXPECT_EQ(CompareTile(tile, k0, kCount, col, kF), "") << "tile at column " << col;
     }
   }
 }
