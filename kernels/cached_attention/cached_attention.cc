@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/base/system.h"
 
 namespace hearth::kernels {
 namespace {
@@ -36,6 +38,10 @@ absl::Status CanImplement(const CachedAttentionArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireCount(args.values, dtype, dims.elements(), kOp, "values"));
   HEARTH_RETURN_IF_ERROR(
       RequireCount(args.out, dtype, dims.batch * dims.heads * dims.head_dim, kOp, "out"));
+  if (args.rope.enabled && dims.head_dim % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": head_dim ", dims.head_dim, " is odd, with rope"));
+  }
   if (args.splits < 0 || args.splits > cuda::kMostSplits) {
     return absl::InvalidArgumentError(
         absl::StrCat(kOp, ": splits ", args.splits, " is not in [0, ", cuda::kMostSplits, "]"));
@@ -67,6 +73,20 @@ absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args) 
                                         args.dims.batch * args.dims.kv_heads, kOp, "arrivals"));
   }
   return RunOnDevice<cpu::CachedAttention, cuda::CachedAttention>(exec, kOp, args);
+}
+
+bool CachedAttentionRotates(const QkNormRopeForwardArgs& args) {
+  return args.q_weight.empty() && !CachedAttentionAsked("apart");
+}
+
+bool CachedAttentionAsked(absl::string_view how) {
+  const char* given = GetEnv("HEARTH_CACHED_ATTENTION");
+  for (const absl::string_view word : absl::StrSplit(given == nullptr ? "" : given, ',')) {
+    if (word == how) {
+      return true;
+    }
+  }
+  return false;
 }
 
 absl::Status CanImplement(const FillCacheArgs& args) {

@@ -3,9 +3,7 @@
 // values for up to four of the query heads that share it. What the warps of a block and the blocks
 // of a sequence found is joined in a fixed order (join.cuh), after the lanes of each warp.
 #include <cmath>
-#include <string>
 
-#include "common/base/system.h"
 #include "kernels/cached_attention/cached_attention.h"
 #include "kernels/cached_attention/join.cuh"
 #include "kernels/cached_attention/tensor_cores.cuh"
@@ -18,6 +16,7 @@ namespace {
 using cached::Correction;
 using cached::Params;
 using cached::Stretch;
+using cached::TokenHeads;
 
 template <int GC, int kWidth>
 using Found = cached::Found<8, GC, kWidth>;
@@ -27,7 +26,6 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kUnroll = 2;  // keys that a lane computes with at a time
 constexpr int kStages = 4;  // such steps on their way from memory
-constexpr int kMaxHeadDim = 256;
 
 // Eight elements from `d0` on; 0 behind the end of the head.
 template <typename A>
@@ -39,6 +37,23 @@ __device__ __forceinline__ Raw8<A> LoadPart(const A* row, int d0, int head_dim, 
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     x[e] = d0 + e < head_dim ? ToFloat(row[d0 + e]) : 0.0F;
+  }
+  return PackRaw8<A>(x);
+}
+
+// The same of a head of the token's row, which may have to be rotated.
+template <typename A>
+__device__ __forceinline__ Raw8<A> LoadRotated(const Params<A>& p,
+                                               const TokenHeads& heads,
+                                               const A* head,
+                                               int d0) {
+  if (!p.rotation.enabled) {
+    return LoadPart(head, d0, p.head_dim, p.vectors);
+  }
+  float x[8];
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    x[e] = d0 + e < p.head_dim ? heads.Value(head, d0 + e) : 0.0F;
   }
   return PackRaw8<A>(x);
 }
@@ -255,18 +270,18 @@ __device__ __forceinline__ void WalkThrough(const Ring& ring,
   }
 }
 
-// And to `walk`, in one warp of the block that shares each chunk of heads.
+// The token itself to `walk`, from the cache, where the block has put it: in one warp of the block
+// that shares each chunk of heads.
 template <typename A, int LPK, int GC>
 __device__ __forceinline__ void AddToken(const Params<A>& p,
-                                         const A* row,
-                                         int kv,
+                                         const A* key,
+                                         const A* value,
                                          Walk<A, LPK, GC>& walk) {
   const int d0 = threadIdx.x % LPK * 8;
   Raw8<A> k[kUnroll] = {};
   Raw8<A> v[kUnroll] = {};
-  k[0] = LoadPart(row + static_cast<int64_t>(p.heads + kv) * p.head_dim, d0, p.head_dim, p.vectors);
-  v[0] = LoadPart(row + static_cast<int64_t>(p.heads + p.kv_heads + kv) * p.head_dim, d0,
-                  p.head_dim, p.vectors);
+  k[0] = LoadPart(key, d0, p.head_dim, p.vectors);
+  v[0] = LoadPart(value, d0, p.head_dim, p.vectors);
   // Only the first key of this step counts.
   walk.Step(k, v, 1);
 }
@@ -297,15 +312,19 @@ __device__ __forceinline__ void LeaveFound(Heads& heads, Found<GC, LPK * 8>& fou
 }
 
 template <typename A, int LPK, int GC>
-__device__ __forceinline__ void LoadQueries(
-    const Params<A>& p, const A* row, int kv, int chunk, float (&q)[GC][8]) {
+__device__ __forceinline__ void LoadQueries(const Params<A>& p,
+                                            const TokenHeads& heads,
+                                            const A* row,
+                                            int kv,
+                                            int chunk,
+                                            float (&q)[GC][8]) {
 #pragma unroll
   for (int g = 0; g < GC; ++g) {
     // Heads that the group lacks read the last one's query; nobody reads what comes of it.
     const int head = kv * p.group + min(chunk * GC + g, p.group - 1);
-    Unpack(LoadPart(row + static_cast<int64_t>(head) * p.head_dim, threadIdx.x % LPK * 8,
-                    p.head_dim, p.vectors),
-           q[g]);
+    Unpack(
+        LoadRotated(p, heads, row + static_cast<int64_t>(head) * p.head_dim, threadIdx.x % LPK * 8),
+        q[g]);
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       q[g][e] *= p.scale_log2;
@@ -317,6 +336,7 @@ template <typename A, int LPK, int GC, bool kRing>
 __global__ void __launch_bounds__(kThreads, 2) AttendKernel(const __grid_constant__ Params<A> p) {
   extern __shared__ __align__(128) unsigned char ring[];
   __shared__ Found<GC, LPK * 8> found;
+  __shared__ float2 angles[LPK * 4];
   __shared__ bool last;
   const Stretch s = cached::StretchOf(p, kWarps / p.chunk_warps * (32 / LPK) * kUnroll);
   if (s.begin >= s.seen) {
@@ -326,10 +346,18 @@ __global__ void __launch_bounds__(kThreads, 2) AttendKernel(const __grid_constan
   const A* row = p.qkv + s.b * (p.heads + 2 * p.kv_heads) * p.head_dim;
   const int warp = threadIdx.x / 32;
   const int key_warp = warp / p.chunk_warps;
+  const TokenHeads heads(p.rotation, p.head_dim, angles);
+  heads.Prepare<A>(s.seen - 1);
   Walk<A, LPK, GC> walk;
-  LoadQueries<A, LPK, GC>(p, row, s.kv, blockIdx.z * p.chunk_warps + warp % p.chunk_warps, walk.q);
-  // The token itself is not in the cache yet.
+  LoadQueries<A, LPK, GC>(p, heads, row, s.kv, blockIdx.z * p.chunk_warps + warp % p.chunk_warps,
+                          walk.q);
+  // The token itself is read from the cache only after the others, when all of it is there.
   const bool newest = s.end == s.seen;
+  const int64_t token_at = head_at + static_cast<int64_t>(s.seen - 1) * p.head_dim;
+  if (newest) {
+    cached::KeepToken(p, heads, row, s.kv, token_at);
+    __syncthreads();
+  }
   const int first = s.begin + key_warp * (32 / LPK) * kUnroll;
   const int end = newest ? s.end - 1 : s.end;
   if constexpr (kRing) {
@@ -337,11 +365,8 @@ __global__ void __launch_bounds__(kThreads, 2) AttendKernel(const __grid_constan
   } else {
     WalkDirectly(p, p.keys + head_at, p.values + head_at, first, s.step, end, walk);
   }
-  if (newest) {
-    if (key_warp == 0) {
-      AddToken(p, row, s.kv, walk);
-    }
-    cached::KeepToken(p, row, s.kv, head_at + static_cast<int64_t>(s.seen - 1) * p.head_dim);
+  if (newest && key_warp == 0) {
+    AddToken(p, p.keys + token_at, p.values + token_at, walk);
   }
   LeaveFound<LPK, GC>(walk.heads, found);
   __syncthreads();
@@ -400,6 +425,7 @@ Params<A> ParamsOf(const Exec& exec, const CachedAttentionArgs& args) {
       args.scale != 0.0 ? args.scale : 1.0 / std::sqrt(static_cast<double>(d.head_dim));
   p.scale_log2 = static_cast<float>(scale) * kLog2e;
   p.vectors = d.head_dim % 8 == 0 && Aligned16(p.qkv) && Aligned16(p.keys) && Aligned16(p.values);
+  p.rotation = RotationOf(args.rope, {d.heads, d.kv_heads, d.head_dim}, args.positions);
   return p;
 }
 
@@ -416,12 +442,6 @@ absl::Status RunPlain(const Exec& exec, Params<A> p, int64_t batch, int64_t spli
   }
   return p.head_dim <= 128 ? LaunchGroup<A, 16>(exec, p, batch, splits)
                            : LaunchGroup<A, 32>(exec, p, batch, splits);
-}
-
-// HEARTH_CACHED_ATTENTION, to compare: `plain`, never the tensor cores; `late`, no early start.
-bool Asked(const char* how) {
-  const char* given = GetEnv("HEARTH_CACHED_ATTENTION");
-  return given != nullptr && std::string(given) == how;
 }
 
 // A block copies one row of one sequence.
@@ -475,9 +495,12 @@ absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args) 
     return RunPlain(exec, ParamsOf<float>(exec, args), args.dims.batch, splits);
   }
   const Params<Bf16> p = ParamsOf<Bf16>(exec, args);
-  return cached::TensorCoresTake(p) && !Asked("plain")
-             ? cached::RunTensorCores(exec, p, args.dims.batch, splits, !Asked("late"))
-             : RunPlain(exec, p, args.dims.batch, splits);
+  if (!cached::TensorCoresTake(p) || CachedAttentionAsked("plain")) {
+    return RunPlain(exec, p, args.dims.batch, splits);
+  }
+  Exec turn = exec;
+  turn.early_start &= !CachedAttentionAsked("late");
+  return cached::RunTensorCores(turn, p, args.dims.batch, splits);
 }
 
 absl::Status FillCache(const Exec& exec, const FillCacheArgs& args) {

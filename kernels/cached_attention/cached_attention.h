@@ -8,7 +8,9 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kernels/core/door.h"
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
 
 namespace hearth::kernels {
 
@@ -23,9 +25,11 @@ struct CacheDims {
   constexpr int64_t elements() const { return batch * kv_heads * capacity * head_dim; }
 };
 
-// Row b: its k and v are written to the cache at positions[b] = p, then
+// Row b: its q and k are rotated, its k and v are written to the cache at positions[b] = p, then
 //   out = round(softmax(scale * q kT) v) over the positions 0 .. p of its sequence.
-//   qkv       : [B, (Hq + 2 Hkv) D] T
+//   qkv       : [B, (Hq + 2 Hkv) D] T; stays as it is
+//   rope      : of q and k at `positions`, to the bits that QkNormRopeForward gives them with
+//               `round`; not enabled: they are taken as they are
 //   positions : [B] i32, 0 <= position < L (CPU: checked. A GPU cannot report that: it takes the
 //               nearest; what feeds it must have checked)
 //   keys, values : [B, Hkv, L, D] T
@@ -36,14 +40,14 @@ struct CacheDims {
 //               rounded to bf16 where tensor cores multiply them (D <= 128, a multiple of 8)
 //   splits    : blocks that share a sequence's keys on a GPU, at most 64; 0: CacheSplits. Bits
 //               depend on it. Blocks that get no keys do nothing
-// Workspace: scores (CPU), partial results where a sequence is divided among blocks (GPU).
-// A GPU may begin before the kernel before in the stream has ended: that one must not write
-// positions, keys or values.
+// Workspace: scores, and with rope rotated rows (CPU); partial results where a sequence is divided
+// among blocks (GPU).
+// With Exec::early_start the kernel before in the stream must not write positions, keys or values.
 // CPU: the bits are those that AttentionForward gives the row, as far as OpenBLAS sums a row's
 // products alike for any number of rows; independent of exec.threads. CUDA: every key and value is
 // read once; the same bits in every run.
-// Errors: kInvalidArgument (shape, dtype, workspace); kOutOfRange (position, CPU); kUnimplemented
-// (storage, rounding, D > 256 on a GPU).
+// Errors: kInvalidArgument (shape, dtype, workspace, odd D with rope); kOutOfRange (position, CPU);
+// kUnimplemented (storage, rounding, D > 256 on a GPU).
 struct CachedAttentionArgs {
   CacheDims dims;
   TensorView qkv;
@@ -52,6 +56,7 @@ struct CachedAttentionArgs {
   TensorView values;
   TensorView out;
   TensorView arrivals;
+  RopeConfig rope = {false, 10000.0, {}};
   double scale = 0.0;
   DType round = DType::kF32;
   int64_t splits = 0;
@@ -61,6 +66,12 @@ size_t CachedAttentionWorkspaceBytes(const Exec& exec, const CachedAttentionArgs
 // Enough for either device; of a GPU with at most 1024 multiprocessors.
 size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads);
 HEARTH_DECLARE_OP(CachedAttention, CachedAttentionArgs);
+
+// Whether CachedAttention does all that `args` asks for, with its rope: rotation it does, norms of
+// heads it does not.
+bool CachedAttentionRotates(const QkNormRopeForwardArgs& args);
+// Whether HEARTH_CACHED_ATTENTION has the word `how`, to compare (docs/gpu.md).
+bool CachedAttentionAsked(absl::string_view how);
 
 // Keys and values of prompts to the positions 0, 1 ... of the cache.
 //   qkv     : [B * sequence, (Hq + 2 Hkv) D] T; row r is position r % sequence of sequence

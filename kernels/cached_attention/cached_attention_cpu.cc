@@ -35,16 +35,49 @@ void Keep(const CacheDims& dims, const T* from, int64_t head, int64_t position, 
   std::copy_n(from, dims.head_dim, cache + (head * dims.capacity + position) * dims.head_dim);
 }
 
+// The op that rotates all rows, before attention.
+QkNormRopeForwardArgs RotationOf(const CachedAttentionArgs& args, const TensorView& rotated) {
+  QkNormRopeForwardArgs rotation;
+  rotation.dims = {args.dims.heads, args.dims.kv_heads, args.dims.head_dim};
+  rotation.rope = args.rope;
+  rotation.qkv = TensorView(args.qkv.data, args.qkv.dtype, {args.dims.batch, args.dims.width()});
+  rotation.positions = args.positions;
+  rotation.out = rotated;
+  rotation.round_out = args.round;
+  return rotation;
+}
+
+// Bytes of the workspace: its own for the rotation, then rotated rows, then scores.
+struct Scratch {
+  size_t rotated = 0;
+  size_t scores = 0;
+  size_t total = 0;
+};
+Scratch ScratchOf(const CachedAttentionArgs& args, int threads) {
+  const CacheDims& d = args.dims;
+  Scratch scratch;
+  if (args.rope.enabled) {
+    const QkNormRopeForwardArgs rotation = RotationOf(args, TensorView());
+    scratch.rotated = AlignUp(cpu::QkNormRopeForwardWorkspaceBytes(rotation), 64);
+    const auto rows = static_cast<size_t>(DTypeBytes(args.qkv.dtype, d.batch * d.width()));
+    scratch.scores = scratch.rotated + AlignUp(rows, 64);
+  }
+  scratch.total =
+      scratch.scores + static_cast<size_t>(DTypeBytes(
+                           args.qkv.dtype, threads * (d.heads / d.kv_heads) * d.capacity));
+  return scratch;
+}
+
 // The query heads that share one key/value head; `head` counts over [B, Hkv].
 template <typename T>
-void AttendHead(const CachedAttentionArgs& args, int64_t head, T* scores) {
+void AttendHead(const CachedAttentionArgs& args, const T* qkv, int64_t head, T* scores) {
   const CacheDims& d = args.dims;
   const int64_t b = head / d.kv_heads;
   const int64_t kv = head % d.kv_heads;
   const int64_t group = d.heads / d.kv_heads;
   const int64_t dim = d.head_dim;
   const int64_t position = args.positions.as<int32_t>()[b];
-  const T* row = args.qkv.as<T>() + b * d.width();
+  const T* row = qkv + b * d.width();
   Keep(d, row + (d.heads + kv) * dim, head, position, args.keys.as<T>());
   Keep(d, row + (d.heads + d.kv_heads + kv) * dim, head, position, args.values.as<T>());
   const T* keys = args.keys.as<T>() + head * d.capacity * dim;
@@ -67,20 +100,26 @@ void AttendHead(const CachedAttentionArgs& args, int64_t head, T* scores) {
 namespace cpu {
 
 size_t CachedAttentionWorkspaceBytes(const CachedAttentionArgs& args, int threads) {
-  const CacheDims& d = args.dims;
-  return static_cast<size_t>(
-      DTypeBytes(args.qkv.dtype, threads * (d.heads / d.kv_heads) * d.capacity));
+  return ScratchOf(args, threads).total;
 }
 
 absl::Status CachedAttention(const Exec& exec, const CachedAttentionArgs& args) {
   HEARTH_RETURN_IF_ERROR(CheckPositions(args));
   const CacheDims& d = args.dims;
+  const Scratch scratch = ScratchOf(args, exec.threads);
+  char* base = static_cast<char*>(exec.workspace.data);
+  TensorView qkv = args.qkv;
+  if (args.rope.enabled) {
+    qkv = TensorView(static_cast<void*>(base + scratch.rotated), args.qkv.dtype,
+                     {d.batch, d.width()});
+    HEARTH_RETURN_IF_ERROR(cpu::QkNormRopeForward(exec, RotationOf(args, qkv)));
+  }
   return DispatchFloating(args.qkv.dtype, [&]<typename T>() {
-    T* workspace = static_cast<T*>(exec.workspace.data);
+    T* scores = reinterpret_cast<T*>(base + scratch.scores);
     blas::SetThreads(1);
     ParallelFor(exec, d.batch * d.kv_heads, 1, [&](int64_t head, int64_t) {
-      AttendHead(args, head,
-                 workspace + omp_get_thread_num() * (d.heads / d.kv_heads) * d.capacity);
+      AttendHead(args, qkv.as<T>(), head,
+                 scores + omp_get_thread_num() * (d.heads / d.kv_heads) * d.capacity);
     });
     return absl::OkStatus();
   });

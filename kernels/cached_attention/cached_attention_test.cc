@@ -8,6 +8,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/core/cpu_workspace.h"
 #include "kernels/core/rng.h"
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
 
 namespace hearth::kernels {
 namespace {
@@ -101,6 +102,90 @@ TEST(CachedAttention, SplitsOutOfRange_AreRefused) {
     args.splits = splits;
     EXPECT_EQ(CanImplement(args).ok(), ok) << splits;
   }
+}
+
+TEST(CachedAttention, OddHeadWithRope_IsRefused) {
+  OneKey one;
+  CachedAttentionArgs args = one.Args();
+  EXPECT_TRUE(CanImplement(args).ok());
+  args.rope.enabled = true;
+  EXPECT_EQ(CanImplement(args).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Attention of three sequences at different positions, with values of their own.
+struct ThreeTokens {
+  static constexpr CacheDims kDims = {3, 40, 6, 2, 16};
+  std::vector<float> qkv = std::vector<float>(3 * kDims.width());
+  std::vector<float> keys = std::vector<float>(kDims.elements());
+  std::vector<float> values = std::vector<float>(kDims.elements());
+  std::vector<float> out = std::vector<float>(3 * 6 * 16);
+  std::vector<int32_t> positions = {0, 39, 17};
+
+  ThreeTokens() {
+    uint32_t tensor = 0;
+    for (std::vector<float>* all : {&qkv, &keys, &values}) {
+      FillNormal({7, RngPurpose::kTest, ++tensor, 0, 0}, 0, 0.0, 1.0, all->data(),
+                 static_cast<int64_t>(all->size()));
+    }
+  }
+  CachedAttentionArgs Args() {
+    CachedAttentionArgs args;
+    args.dims = kDims;
+    args.qkv = View(qkv.data(), {3, kDims.width()});
+    args.positions = View(positions.data(), {3});
+    args.keys = View(keys.data(), {kDims.elements()});
+    args.values = View(values.data(), {kDims.elements()});
+    args.out = View(out.data(), {3, 6 * 16});
+    return args;
+  }
+};
+
+TEST(CachedAttention, Rope_IsTheRotationAndThenAttention) {
+  for (const RopeScalingType scaling :
+       {RopeScalingType::kNone, RopeScalingType::kLinear, RopeScalingType::kLlama3}) {
+    for (const DType round : {DType::kF32, DType::kBF16}) {
+      RopeConfig rope;
+      rope.theta = 500.0;
+      rope.scaling.type = scaling;
+      rope.scaling.factor = scaling == RopeScalingType::kNone ? 1.0 : 4.0;
+      rope.scaling.original_max_position = 16;
+      ThreeTokens together;
+      const std::vector<float> given = together.qkv;
+      CachedAttentionArgs args = together.Args();
+      args.rope = rope;
+      args.round = round;
+      Exec exec;
+      exec.threads = 2;
+      CpuWorkspace scratch(CachedAttentionWorkspaceBytes(exec, args));
+      ASSERT_TRUE(CachedAttention(scratch.With(exec), args).ok());
+      EXPECT_EQ(together.qkv, given);
+
+      ThreeTokens apart;
+      args = apart.Args();
+      args.round = round;
+      QkNormRopeForwardArgs rotation;
+      rotation.dims = {6, 2, 16};
+      rotation.rope = rope;
+      rotation.qkv = rotation.out = args.qkv;
+      rotation.positions = args.positions;
+      rotation.round_out = round;
+      CpuWorkspace table(QkNormRopeForwardWorkspaceBytes(rotation));
+      ASSERT_TRUE(QkNormRopeForward(table.With(exec), rotation).ok());
+      EXPECT_NE(apart.qkv, given);
+      ASSERT_TRUE(CachedAttention(scratch.With(exec), args).ok());
+      EXPECT_EQ(together.out, apart.out);
+      EXPECT_EQ(together.keys, apart.keys);
+      EXPECT_EQ(together.values, apart.values);
+    }
+  }
+}
+
+TEST(CachedAttention, RotatesHeadsThatAreNotNormed) {
+  QkNormRopeForwardArgs rotation;
+  EXPECT_TRUE(CachedAttentionRotates(rotation));
+  float weight[2] = {1, 1};
+  rotation.q_weight = rotation.k_weight = View(weight, {2});
+  EXPECT_FALSE(CachedAttentionRotates(rotation));
 }
 
 TEST(CacheSplits, FillTheDevice_AndNoMore) {

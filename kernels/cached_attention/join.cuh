@@ -7,6 +7,7 @@
 
 #include "kernels/attention/flash.cuh"
 #include "kernels/cached_attention/cached_attention.h"
+#include "kernels/cached_attention/rotate.cuh"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda::cached {
@@ -29,6 +30,7 @@ struct Params {
   int chunk_warps = 1;  // chunks of a block, a power of two; the other warps share keys
   float scale_log2;
   bool vectors;  // 16-byte access
+  Rotation rotation;
 };
 
 // 2^(old - now), where nothing seen yet (-inf) counts as nothing.
@@ -47,6 +49,11 @@ struct Stretch {
   int used;  // blocks that have keys at all
 };
 
+// In 32 bits: a division of 64 takes about 100 instructions, and the first copy waits for it.
+__device__ __forceinline__ unsigned CeilDivWords(unsigned a, unsigned b) {
+  return (a + b - 1) / b;
+}
+
 // `step`: keys that a block reads at a time.
 template <typename A>
 __device__ __forceinline__ Stretch StretchOf(const Params<A>& p, int step) {
@@ -56,10 +63,11 @@ __device__ __forceinline__ Stretch StretchOf(const Params<A>& p, int step) {
   s.b = blockIdx.x / p.kv_heads;
   // Within the cache whatever the positions say.
   s.seen = min(max(p.positions[s.b], 0), static_cast<int>(p.capacity) - 1) + 1;
-  const int splits = gridDim.y;
   // Whole steps, so that few warps have nothing to do.
-  const int length = static_cast<int>(CeilDiv(CeilDiv(s.seen, splits), s.step)) * s.step;
-  s.used = static_cast<int>(CeilDiv(s.seen, length));
+  const auto seen = static_cast<unsigned>(s.seen);
+  const unsigned share = gridDim.y == 1 ? seen : CeilDivWords(seen, gridDim.y);
+  const int length = static_cast<int>(CeilDivWords(share, s.step)) * s.step;
+  s.used = gridDim.y == 1 ? 1 : static_cast<int>(CeilDivWords(seen, length));
   s.begin = blockIdx.y * length;
   s.end = min(s.begin + length, s.seen);
   return s;
@@ -67,19 +75,21 @@ __device__ __forceinline__ Stretch StretchOf(const Params<A>& p, int step) {
 
 // The token's own key and value to the cache.
 template <typename A>
-__device__ __forceinline__ void KeepToken(const Params<A>& p, const A* row, int kv, int64_t at) {
+__device__ __forceinline__ void KeepToken(
+    const Params<A>& p, const TokenHeads& heads, const A* row, int kv, int64_t at) {
+  const A* const key = row + static_cast<int64_t>(p.heads + kv) * p.head_dim;
   for (int d = threadIdx.x; d < p.head_dim; d += static_cast<int>(blockDim.x)) {
-    // With several chunks of heads several blocks write it: the same bytes. Nobody reads it in this
-    // launch: blocks take the token's key and value from its row.
-    p.keys[at + d] = row[static_cast<int64_t>(p.heads + kv) * p.head_dim + d];
+    // With several chunks of heads several blocks write it: the same bytes.
+    p.keys[at + d] = FromFloat<A>(heads.Value(key, d));
     p.values[at + d] = row[static_cast<int64_t>(p.heads + p.kv_heads + kv) * p.head_dim + d];
   }
 }
 
-// What the warps of a block found.
+// What the warps of a block found. Eight floats more a row: rows that lanes write side by side
+// begin in other banks.
 template <int kWarps, int GC, int kWidth>
 struct Found {
-  float sums[kWarps][GC][kWidth];
+  float sums[kWarps][GC][kWidth + 8];
   float maxima[kWarps][GC];
   float totals[kWarps][GC];
 };
@@ -191,6 +201,24 @@ __device__ __forceinline__ void JoinSplits(
   }
 }
 
+// Over aligned groups of kLanes lanes; each lane gets its group's.
+template <int kLanes>
+__device__ __forceinline__ float LanesMax(float x) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    x = MaxNan(x, __shfl_xor_sync(0xFFFFFFFF, x, offset));
+  }
+  return x;
+}
+template <int kLanes>
+__device__ __forceinline__ float LanesSum(float x) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    x += __shfl_xor_sync(0xFFFFFFFF, x, offset);
+  }
+  return x;
+}
+
 // Joins the block's warps: to the output, or to this block's part of it. A warp takes a head.
 template <typename A, int kWarps, int GC, int kWidth>
 __device__ __forceinline__ void JoinWarps(const Params<A>& p,
@@ -202,13 +230,14 @@ __device__ __forceinline__ void JoinWarps(const Params<A>& p,
   for (int h = static_cast<int>(threadIdx.x) / 32; h < block_heads; h += kWarps) {
     const int g = h % GC;
     // Warps of one chunk of heads are chunk_warps apart. Each of them has seen other keys. Lane i
-    // has the i-th of them.
+    // has the i-th of them, and so have the lanes kWarps further up.
+    static_assert((kWarps & (kWarps - 1)) == 0 && kWarps <= 32, "groups of lanes have them all");
     const int first = h / GC;
-    const int own = first + lane * p.chunk_warps;
+    const int own = first + lane % kWarps * p.chunk_warps;
     const float own_max = own < kWarps ? found.maxima[own][g] : -INFINITY;
-    const float max = WarpMax(own_max);
+    const float max = LanesMax<kWarps>(own_max);
     const float weight = Correction(own_max, max);
-    const float total = WarpSum(own < kWarps ? found.totals[own][g] * weight : 0.0F);
+    const float total = LanesSum<kWarps>(own < kWarps ? found.totals[own][g] * weight : 0.0F);
     float weights[kWarps];
 #pragma unroll
     for (int i = 0; i < kWarps; ++i) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/system.h"
 
 namespace hearth::kernels {
 namespace {
@@ -23,6 +24,11 @@ std::string ShapeString(DType dtype, const int64_t* begin, const int64_t* end) {
 }
 
 }  // namespace
+
+bool EarlyStartAllowed() {
+  const char* given = GetEnv("HEARTH_EARLY_START");
+  return given == nullptr || std::string_view(given) != "0";
+}
 
 std::string DebugString(const TensorView& view) {
   if (view.empty()) {

@@ -30,6 +30,9 @@ struct Exec {
                            // may depend on it, everything else does not.
   void* stream = nullptr;  // CUDA: cudaStream_t
   CudaContext* cuda = nullptr;  // CUDA: of the stream's GPU; not owned
+  // CUDA: kernels that can may begin before the kernel before them in the stream has ended
+  // (cuda/launch.cuh). For passes of many short kernels, on one stream.
+  bool early_start = false;
   Workspace workspace;
 };
 
@@ -39,6 +42,10 @@ struct Exec {
 //         call; `round_*` must say the storage type or kF32. Statistics (rstd, lse, mean, nll) are
 //         kF32, weight gradients G are kF32 or kBF16 (sums in fp32, rounded once a call). Forms of
 //         a tensor that are quantised, block-scaled or kept exist only beside kBF16.
+
+// What a pass that wants it sets Exec::early_start to: true, false if HEARTH_EARLY_START is 0 (to
+// compare).
+bool EarlyStartAllowed();
 
 // kInvalidArgument if exec.threads < 1; kUnimplemented if `exec` names a GPU.
 absl::Status RequireCpu(const Exec& exec, const char* op);

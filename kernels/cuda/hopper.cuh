@@ -114,6 +114,16 @@ __device__ __forceinline__ void LoadTileToCluster(
       "l"(&map), "r"(SharedAddress(&barrier)), "r"(x), "r"(y), "h"(mask)
       : "memory");
 }
+// The same of a tensor of five dimensions.
+__device__ __forceinline__ void LoadBoxToCluster(
+    void* to, const CUtensorMap& map, const int32_t (&at)[5], TmaBarrier& barrier, uint16_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(SharedAddress(to)),
+      "l"(&map), "r"(SharedAddress(&barrier)), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
+      "r"(at[4]), "h"(mask)
+      : "memory");
+}
 // From shared memory; what lies outside of the tensor is left out. Stores of a thread since its
 // last CommitStores are a group.
 __device__ __forceinline__ void StoreTile(const CUtensorMap& map,
@@ -202,6 +212,28 @@ __device__ __forceinline__ void MultiplyBf16(float (&d)[128], uint64_t a, uint64
       : HEARTH_64(0), HEARTH_64(64)
       : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)), "n"(kAcrossK ? 1 : 0));
 }
+// The same with 128 columns: sums[64, 128] = (add ? sums : 0) + a[64, 32] b[32, 128] in FP8, both
+// along k. The tensor core's sums are shorter than fp32 here (GemmArgs::fast_accumulation).
+#define HEARTH_MULTIPLY_FP8(Name, formats)                                                  \
+  __device__ __forceinline__ void Name(float(&d)[64], uint64_t a, uint64_t b, bool add) {   \
+    asm volatile(                                                                           \
+        "{\n"                                                                               \
+        ".reg .pred add;\n"                                                                 \
+        "setp.ne.b32 add, %66, 0;\n"                                                        \
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32." formats                              \
+        " {"                                                                                \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "            \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "  \
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, " \
+        "%64, %65, add, 1, 1;\n"                                                            \
+        "}\n"                                                                               \
+        : HEARTH_64(0)                                                                      \
+        : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)));                                  \
+  }
+HEARTH_MULTIPLY_FP8(MultiplyE4m3, "e4m3.e4m3")
+HEARTH_MULTIPLY_FP8(MultiplyE5m2, "e5m2.e4m3")
+#undef HEARTH_MULTIPLY_FP8
 #undef HEARTH_64
 #undef HEARTH_16
 #undef HEARTH_4

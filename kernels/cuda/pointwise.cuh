@@ -24,6 +24,7 @@
 #include "kernels/cuda/block_tile.cuh"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/kept.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quant_tile.cuh"
 #include "kernels/cuda/util.cuh"
 
@@ -302,6 +303,7 @@ __global__ void __launch_bounds__(kPointwiseThreads, Op::kBlocks) PointwiseKerne
   const int64_t row0 = static_cast<int64_t>(blockIdx.x / tiles.across) * tiles.rows;
   const int64_t col0 = static_cast<int64_t>(blockIdx.x % tiles.across) * Tile::kCols;
   const bool e4m3 = quant.dtype == DType::kE4M3;
+  TakeTurn();
   const float scale = QuantScale(quant);
   float extra_scale = 0;
   bool extra_e4m3 = kFixed;
@@ -404,6 +406,7 @@ __global__ void __launch_bounds__(kPointwiseThreads)
     PointwiseAnyKernel(Op op, A* out, QuantView quant, int64_t rows, int64_t cols) {
   __shared__ uint32_t scratch[32];
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kPointwiseThreads + threadIdx.x;
+  TakeTurn();
   uint32_t amax = 0;
   // Threads behind the end stay: the reduction below needs whole warps.
   if (at < rows * cols) {
@@ -547,16 +550,14 @@ absl::Status Pointwise(const Exec& exec,
   }
   if (!vectors) {
     const auto blocks = static_cast<unsigned>(CeilDiv(rows * cols, kPointwiseThreads));
-    PointwiseAnyKernel<A, Op>
-        <<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols);
-    return HEARTH_CUDA_LAUNCHED(name);
+    return LaunchInTurn(exec, name, PointwiseAnyKernel<A, Op>, {dim3(blocks), kPointwiseThreads},
+                        op, out.as<A>(), quant, rows, cols);
   }
   const auto launch = [&](auto kernel, int64_t tile_rows, int64_t across) {
     const auto blocks = static_cast<unsigned>(CeilDiv(rows, tile_rows) * across);
     const PointwiseTiling tiles = {static_cast<uint32_t>(across), static_cast<int>(tile_rows)};
-    kernel<<<blocks, kPointwiseThreads, 0, StreamOf(exec)>>>(op, out.as<A>(), quant, rows, cols,
-                                                             tiles);
-    return HEARTH_CUDA_LAUNCHED(name);
+    return LaunchInTurn(exec, name, kernel, {dim3(blocks), kPointwiseThreads}, op, out.as<A>(),
+                        quant, rows, cols, tiles);
   };
   const auto launch_tiles = [&](auto columns_too) {
     constexpr bool kColumns = decltype(columns_too)::value;

@@ -1,6 +1,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "common/base/status_macros.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/util.cuh"
 #include "kernels/embedding/embedding.h"
 #include "kernels/embedding/segments.h"
@@ -33,6 +34,7 @@ __global__ void __launch_bounds__(kForwardThreads)
                  int64_t max_position) {
   const int lane = threadIdx.x % 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * (kForwardThreads / 32) + threadIdx.x / 32;
+  LetNextBegin();
   if (row >= rows) {
     return;
   }

@@ -1,32 +1,15 @@
-// The kernels of gated_gemm.h: persistent blocks of three warpgroups. The first copies tiles of the
-// operands to shared memory, kStages ahead. The other two multiply, 64 rows each of a tile of 128 x
-// 256, and then apply the activation to what they have in registers.
-//
-// The blocks of a cluster have tiles of the same columns, one below the other, and share the tile
-// of the weight: each copies its part of it to all.
+// The kernels of gated_gemm.h in BF16 (pipeline.cuh has what they share with others): both
+// warpgroups that multiply do so at the same time, 64 rows each of a tile of 128 x 256.
 #pragma once
 
-#include "kernels/cuda/hopper.cuh"
+#include "kernels/gated_gemm/pipeline.cuh"
 #include "kernels/swiglu/arithmetic.cuh"
 
 namespace hearth::kernels::cuda::gated {
 
 inline constexpr int kTileRows = 128;
-inline constexpr int kDepth = 64;  // of a stage, along k
-inline constexpr int kThreads = 3 * 128;
-inline constexpr int kCluster = 2;
 inline constexpr int kForwardCols = 128;  // of y in a tile: so many of gate and of up
 inline constexpr int kBackwardCols = 256;
-// Rows of clusters that are gone through together, column by column: what blocks that run at the
-// same time read of both operands stays in the L2 cache.
-inline constexpr int kPanel = 8;
-
-struct Tiles {
-  int32_t rows = 0;    // of clusters
-  int32_t across = 0;  // columns of tiles
-  int32_t depth = 0;   // stages of a tile
-  int32_t ffn = 0;     // F
-};
 
 struct ForwardMaps {
   CUtensorMap x;  // boxes of 128 x 64
@@ -49,18 +32,13 @@ struct ForwardOutputs {
   Output y;
   int64_t rows;
 };
-// The operands of kStagesAhead stages.
-template <int kStagesAhead>
-struct Operands {
-  static constexpr int kStages = kStagesAhead;
-  static constexpr int kABytes = kTileRows * kDepth * 2;
-  static constexpr int kBBytes = 256 * kDepth * 2;
-  alignas(1024) uint8_t a[kStages][kABytes];
-  alignas(1024) uint8_t b[kStages][kBBytes];
-  TmaBarrier full[kStages];
-  TmaBarrier empty[kStages];
+// Both warpgroups read each stage.
+template <int kStages>
+struct Bf16Operands : Operands<kStages, 2, kTileRows, 256, 8> {
+  __device__ __forceinline__ void InitBarriers() { this->InitStages(); }
 };
-using ForwardShared = Operands<4>;
+using ForwardShared = Bf16Operands<4>;
+inline constexpr int kDepth = ForwardShared::kDepth;
 
 // Gate and up of a warpgroup's 64 rows and of 32 columns.
 inline constexpr int kChunkCols = 32;
@@ -70,113 +48,22 @@ struct alignas(1024) Chunk {
   uint8_t up[kBytes];
 };
 // As many chunks as fit beside three stages: most of a tile waits when its products are done.
-struct BackwardShared : Operands<3> {
+struct BackwardShared : Bf16Operands<3> {
   static constexpr int kChunks = 5;  // of a warpgroup
   Chunk chunks[2][kChunks];
   TmaBarrier chunk_full[2][kChunks];
   TmaBarrier chunk_empty[2][kChunks];
-};
 
-// The block's memory, aligned; the launch asks for 1,024 bytes more.
-template <typename S>
-__device__ __forceinline__ S& SharedOf(uint8_t* memory) {
-  // The runtime aligns dynamic shared memory to less than swizzled tiles need.
-  const uint32_t past = SharedAddress(memory) % 1024;
-  return *reinterpret_cast<S*>(memory + (past == 0 ? 0 : 1024 - past));
-}
-
-// A position in a ring of kSlots: the slot, and the parity of its phase.
-template <int kSlots>
-struct Ring {
-  int slot = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void Next() {
-    if (++slot == kSlots) {
-      slot = 0;
-      parity ^= 1;
+  __device__ __forceinline__ void InitBarriers() {
+    InitStages();
+    for (int group = 0; group < 2; ++group) {
+      for (int i = 0; i < kChunks; ++i) {
+        chunk_full[group][i].Init(1);
+        chunk_empty[group][i].Init(1);
+      }
     }
   }
 };
-
-// tile(row of tiles, column of tiles) for each tile of this block.
-template <typename F>
-__device__ __forceinline__ void ForEachTile(const Tiles& tiles, uint32_t rank, const F& tile) {
-  const int32_t count = tiles.rows * tiles.across;
-  const auto clusters = static_cast<int32_t>(gridDim.x) / kCluster;
-  for (int32_t i = static_cast<int32_t>(blockIdx.x) / kCluster; i < count; i += clusters) {
-    // Down the rows of a panel first, then one column of tiles to the right.
-    const int32_t first = i / (kPanel * tiles.across) * kPanel;
-    const int32_t rows = min(kPanel, tiles.rows - first);
-    const int32_t within = i - first * tiles.across;
-    tile((first + within % rows) * kCluster + static_cast<int32_t>(rank), within / rows);
-  }
-}
-
-template <int kStages>
-__device__ __forceinline__ void InitBarriers(Operands<kStages>& s) {
-  for (int i = 0; i < kStages; ++i) {
-    // One thread arrives; the rest of the phase is the bytes that it has announced.
-    s.full[i].Init(1);
-    s.empty[i].Init(8 * kCluster);  // warps that multiply
-  }
-}
-__device__ __forceinline__ void InitBarriers(BackwardShared& s) {
-  InitBarriers<BackwardShared::kStages>(s);
-  for (int group = 0; group < 2; ++group) {
-    for (int i = 0; i < BackwardShared::kChunks; ++i) {
-      s.chunk_full[group][i].Init(1);
-      s.chunk_empty[group][i].Init(1);
-    }
-  }
-}
-
-// The block's memory with its barriers, which the cluster may use from here on.
-template <typename S>
-__device__ __forceinline__ S& Prepare(uint8_t* memory) {
-  S& s = SharedOf<S>(memory);
-  if (threadIdx.x == 0) {
-    InitBarriers(s);
-    FenceBarrierInit();
-  }
-  // No block may copy into another's memory, or arrive at its barriers, before they are
-  // initialised.
-  ClusterSync();
-  return s;
-}
-
-// One thread: every stage of every tile. load_b(stage of shared memory, k, column of tiles).
-template <typename S, typename LoadB>
-__device__ __forceinline__ void CopyOperands(
-    S& s, const CUtensorMap& a, const Tiles& tiles, uint32_t rank, const LoadB& load_b) {
-  Ring<S::kStages> ring;
-  ForEachTile(tiles, rank, [&](int32_t row, int32_t col) {
-    for (int32_t k = 0; k < tiles.depth; ++k) {
-      // In the first round nothing has to be waited for: the phase before a barrier's first counts
-      // as over.
-      s.empty[ring.slot].Wait(ring.parity ^ 1);
-      TmaBarrier& full = s.full[ring.slot];
-      // The bytes of the whole stage, whichever block of the cluster sends them.
-      full.ArriveAndExpect(S::kABytes + S::kBBytes);
-      LoadTile(s.a[ring.slot], a, k * kDepth, row * kTileRows, full);
-      load_b(ring.slot, k, col);
-      ring.Next();
-    }
-  });
-}
-
-__device__ __forceinline__ int Lane() {
-  return static_cast<int>(threadIdx.x) % 32;
-}
-
-// This warp has read the stage.
-template <typename S>
-__device__ __forceinline__ void Release(S& s, int stage) {
-  // In all blocks of the cluster, because each of them writes into this one's stage.
-  if (Lane() < kCluster) {
-    s.empty[stage].ArriveAt(static_cast<uint32_t>(Lane()));
-  }
-}
 
 // sums = the products of the warpgroup's rows of a tile.
 template <bool kBAcrossK, typename S>
@@ -210,17 +97,6 @@ __device__ __forceinline__ void MultiplyTile(
   }
   WaitProducts<0>();
   Release(s, before);
-}
-
-__device__ __forceinline__ uint32_t PackPair(float a, float b) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ __forceinline__ float LowOf(uint32_t pair) {
-  return __uint_as_float(pair << 16);
-}
-__device__ __forceinline__ float HighOf(uint32_t pair) {
-  return __uint_as_float(pair & 0xFFFF0000);
 }
 
 // Where 16 rows of a warp belong: from `row` and `col` on of [rows, ffn].

@@ -12,13 +12,18 @@
 namespace hearth::kernels {
 
 // c = gate_up of the product, then y and its forms of it. product.c is activation.gate_up.
+//   gate_up_read : whether anything reads gate_up afterwards. If not, its contents are undefined:
+//                  backward may need it no more where the activation keeps it in 8 bits
+// The forms of y may lie where the product's operands do; it runs as two calls then.
 struct GatedGemmForwardArgs {
   GemmArgs product;
   SwigluForwardArgs activation;
+  bool gate_up_read = true;
 };
 
 // dy = c of the product, then the gradient of gate_up. product.c is activation.dy, whose contents
 // are undefined afterwards: the kernels of our own do not write it, and do not round it either.
+// Forms may lie where the product's operands do, as forward.
 struct GatedGemmBackwardArgs {
   GemmArgs product;
   SwigluBackwardArgs activation;

@@ -90,6 +90,10 @@ double ValueAt(const Fill& fill, const RngKey& key, int64_t i) {
     }
     case Fill::kWeights:
       return i % 3 == 1 ? 0.0 : static_cast<float>(0.5 + double{RngUniform(key, element)});
+    case Fill::kHoles:
+      return i % 7 == 0   ? std::numeric_limits<double>::quiet_NaN()
+             : i % 5 == 0 ? -std::numeric_limits<double>::infinity()
+                          : static_cast<float>(fill.a + fill.b * RngNormal(key, element));
     case Fill::kExtremes:
       return Extreme(key, i);
   }

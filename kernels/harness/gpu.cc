@@ -173,7 +173,10 @@ absl::StatusOr<Buffers> Gpu::Run(const OpCase& op_case, Buffers buffers, bool gr
   HEARTH_RETURN_IF_ERROR(buffers.Upload(exec_));
   const size_t bytes = op_case.workspace ? op_case.workspace(buffers, 1) : 0;
   HEARTH_ASSIGN_OR_RETURN(const DeviceWorkspace workspace, DeviceWorkspace::New(exec_, bytes));
-  HEARTH_RETURN_IF_ERROR(Launch(op_case, workspace.AddTo(exec_), buffers, graph));
+  Exec exec = workspace.AddTo(exec_);
+  // Kernels that can begin early do, so that a check sees what goes wrong then.
+  exec.early_start = EarlyStartAllowed();
+  HEARTH_RETURN_IF_ERROR(Launch(op_case, exec, buffers, graph));
   HEARTH_RETURN_IF_ERROR(workspace.CheckGuard(exec_));
   HEARTH_RETURN_IF_ERROR(buffers.Download(exec_));
   const std::string damaged = buffers.DamagedGuard();
@@ -285,7 +288,8 @@ absl::StatusOr<GpuTiming> Gpu::Measure(const OpCase& op_case, const Storage& sto
   const size_t bytes = op_case.workspace ? op_case.workspace(copies[0], 1) : 0;
   HEARTH_ASSIGN_OR_RETURN(const DeviceWorkspace workspace,
                           DeviceWorkspace::New(exec_, std::max(bytes, kLeastWorkspace)));
-  const Exec exec = workspace.AddTo(exec_);
+  Exec exec = workspace.AddTo(exec_);
+  exec.early_start = op_case.early_start && EarlyStartAllowed();
   GpuTiming timing;
   if (op_case.prepare) {
     for (const Buffers& copy : copies) {

@@ -35,6 +35,7 @@ struct Fill {
     kSteps,     // (i mod a) / b, rounded down
     kStarts,    // (i mod a) rounded down to a multiple of b: where documents of b rows begin
     kWeights,   // loss weights: 0 for every third element, else in [0.5, 1.5)
+    kHoles,     // as kNormal, but every fifth -infinity and every seventh NaN
     kExtremes,  // per 32 elements: powers of two, zeros, subnormals, largest, infinities, NaN
   };
   Kind kind = kNormal;
@@ -223,6 +224,7 @@ struct OpCase {
   std::function<std::string(const Buffers&)> check = {};
   bool perf = false;           // only timed; too large for the checks
   bool cuda_only = false;      // not on the CPU: too large
+  bool early_start = false;    // timed with Exec::early_start, as in the passes that call the op
   double forward_flops = 0.0;  // 0: report GB/s
   double backward_flops = 0.0;
   // Buffers read or written by either direction, one mention for each pass over one; empty: every

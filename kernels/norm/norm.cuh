@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/norm/norm_arithmetic.cuh"
 
 namespace hearth::kernels::cuda {
@@ -172,6 +173,14 @@ __global__ void __launch_bounds__(kNormThreads, kNormForwardBlocks<A>)
   const NormStage<A, V, kWhole> stage(shape);
   const QuantTile<kNormTileRows> tile(norm_shared, shape.cols);
   RowSums row_sum(shape, scratch);
+  // Weights are read after the statistics: on the way while the kernel before still runs.
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    if (kWhole || me.col + i * kNormStep < shape.cols) {
+      PrefetchToL2(p.weight + me.col + i * kNormStep);
+    }
+  }
+  TakeTurn();
   const float scale = QuantScale(p.quant);
   const auto ask = [&](int64_t row) {
     stage.Ask(0, p.x + row * shape.cols, row < shape.rows, me.col, shape.cols);

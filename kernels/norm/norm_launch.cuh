@@ -93,12 +93,9 @@ NormShape NormShapeOf(const Exec& exec,
   return shape;
 }
 
+// Before the launch of a kernel with `shared` bytes of dynamic shared memory.
 template <typename Params>
-absl::Status LaunchNormKernel(const Exec& exec,
-                              void (*kernel)(Params),
-                              const Params& params,
-                              const char* op) {
-  const int shared = params.shape.shared_bytes;
+absl::Status AllowNormShared(void (*kernel)(Params), int shared) {
   if (shared > 0) {
     HEARTH_CUDA_RETURN_IF_ERROR(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
@@ -106,9 +103,7 @@ absl::Status LaunchNormKernel(const Exec& exec,
     HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
         kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
   }
-  kernel<<<static_cast<unsigned>(params.shape.blocks), kNormThreads, static_cast<size_t>(shared),
-           StreamOf(exec)>>>(params);
-  return HEARTH_CUDA_LAUNCHED(op);
+  return absl::OkStatus();
 }
 
 // Whether the kernels for whole rows, which RMSNorm in bf16 has, take the shape.
@@ -130,7 +125,11 @@ absl::Status LaunchNormForward(const Exec& exec, const NormForwardParams<A>& p, 
         NormForwardKernel<A, 3, false, true>, NormForwardKernel<A, 4, false, true>};
     kernel = HasWholeRows(p.shape) ? whole[p.shape.packs] : kernel;
   }
-  return LaunchNormKernel(exec, kernel, p, op);
+  HEARTH_RETURN_IF_ERROR(AllowNormShared(kernel, p.shape.shared_bytes));
+  return LaunchInTurn(exec, op, kernel,
+                      {dim3(static_cast<unsigned>(p.shape.blocks)), kNormThreads,
+                       static_cast<size_t>(p.shape.shared_bytes)},
+                      p);
 }
 
 // *out += sum of `count` partials, for both gradients at once; nothing for those that are absent.
@@ -214,7 +213,10 @@ absl::Status LaunchNormBackward(const Exec& exec,
         NormBackwardKernel<A, 3, false, true>, NormBackwardKernel<A, 4, false, true>};
     kernel = HasWholeRows(p.shape) ? whole[p.shape.packs] : kernel;
   }
-  HEARTH_RETURN_IF_ERROR(LaunchNormKernel(exec, kernel, p, op));
+  HEARTH_RETURN_IF_ERROR(AllowNormShared(kernel, p.shape.shared_bytes));
+  kernel<<<static_cast<unsigned>(p.shape.blocks), kNormThreads,
+           static_cast<size_t>(p.shape.shared_bytes), StreamOf(exec)>>>(p);
+  HEARTH_RETURN_IF_ERROR(HEARTH_CUDA_LAUNCHED(op));
   return AddNormGradients(exec, p, d_weight, d_bias, p.shape.blocks, op);
 }
 

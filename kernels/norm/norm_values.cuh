@@ -16,6 +16,7 @@ __global__ void __launch_bounds__(kNormThreads)
   const int64_t row = blockIdx.x;
   const int64_t begin = row * cols;
   const A* s = (p.residual != nullptr ? p.sum : p.x) + begin;
+  TakeTurn();
   float sum = 0.0F;
   float squares = 0.0F;
   for (int col = threadIdx.x; col < cols; col += kNormThreads) {

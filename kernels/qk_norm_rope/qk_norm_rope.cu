@@ -99,10 +99,9 @@ absl::Status LaunchTiles(const Exec& exec, RopeParams<A> p, const Rotation& rota
   }
   const int64_t groups = CeilDiv(p.total, slots);
   p.block_rows = BlockRows(exec, p, groups);
-  kernel<<<static_cast<unsigned>(CeilDiv(p.rows, p.block_rows) * groups), kRopeThreads, shared,
-           StreamOf(exec)>>>(p, rotation, __builtin_ctz(lanes), static_cast<uint32_t>(groups),
-                             tiled);
-  return HEARTH_CUDA_LAUNCHED(kOp);
+  const auto blocks = static_cast<unsigned>(CeilDiv(p.rows, p.block_rows) * groups);
+  return LaunchInTurn(exec, kOp, kernel, {dim3(blocks), kRopeThreads, shared}, p, rotation,
+                      __builtin_ctz(lanes), static_cast<uint32_t>(groups), tiled);
 }
 
 template <typename A>

@@ -225,8 +225,7 @@ __device__ __forceinline__ void QuantizeRopePairs(const RopeParams<A>& p,
 
 // Block t: tile t / groups of block_rows rows, group t % groups of heads; thread: 8 pairs of one
 // head in kRopeTurns rows. `tiled`: quant.columns through a tile, rows a multiple of 16. Dynamic
-// shared memory: RopeTileBytes. The next kernel may begin early (launch.cuh): attention of
-// generated tokens has much to read that is not made here.
+// shared memory: RopeTileBytes. Launched in turn (launch.cuh).
 template <typename A, bool kNorm, bool kQuant>
 __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
     RopeTileKernel(RopeParams<A> p,
@@ -246,7 +245,7 @@ __global__ void __launch_bounds__(kRopeThreads, kNorm ? 3 : 4)
   const int lanes = 1 << lane_bits;
   const int slots = kRopeRowThreads >> lane_bits;
   const RopePlace me = RopePlaceOf<A, kNorm>(p, rotation.enabled, lane_bits, groups);
-  LetNextBegin();
+  TakeTurn();
   Raw8<A> lo[kTurns];
   Raw8<A> hi[kTurns];
   Raw8<A> weight[2] = {};

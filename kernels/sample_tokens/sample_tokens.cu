@@ -1,469 +1,163 @@
-// A cluster of blocks draws for one row, which it reads from the L2 cache twice without top_k and
-// top_p: for the largest logit, then for all sums over the tokens. Each block has a part of the
-// row, each of its warps a stretch of that. What blocks sum they tell one another through shared
-// memory. top_k and top_p are found digit by digit of the distances' bits, with a histogram of
-// counts or of weights a digit.
+// A cluster of blocks draws for one row. Each block has a part of the row, each of its threads a
+// stretch of that, so that a sum over the threads before is one over the tokens before. The part is
+// read from memory once, into the block's shared memory, where it fits; the passes over it (the
+// largest logit, the filters' histograms, the sums) read it there. What warps find they tell all
+// blocks of the row through shared memory, with one meeting of the cluster.
 //
-// A weight takes about 40 instructions, because its bits are fixed: with 2^25 logits (512 rows)
-// that is more time than memory needs (10 us on an H200). With few rows it is the waits that take
-// time.
+// top_k and top_p are found with a histogram of counts or of weights over the distances, of which
+// each doubling has 128 buckets, and among the distances of the bucket in which the limit lies: in
+// bf16 mostly one. Where they differ and are many, that bucket is divided again.
+//
+// A plain draw takes about 17 instructions a token, the weight's 14 among them, so 2^25 logits (512
+// rows) take a little less time than memory needs for them. With few rows it is the waits that take
+// time: for the row, and for three meetings.
+#include <algorithm>
+#include <type_traits>
+
 #include "common/base/status_macros.h"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/util.cuh"
 #include "kernels/sample_tokens/distance.h"
+#include "kernels/sample_tokens/sample_limits.cuh"
+#include "kernels/sample_tokens/sample_row.cuh"
 #include "kernels/sample_tokens/sample_tokens.h"
 
-namespace hearth::kernels::cuda {
+namespace hearth::kernels::cuda::sample {
 namespace {
 
 constexpr char kOp[] = "sample_tokens";
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kResident = 2;          // blocks of a multiprocessor
+constexpr int64_t kResident = 2;      // blocks of a multiprocessor
 constexpr int64_t kLeastPart = 2048;  // logits of a block, where a row is divided
-constexpr int kBuckets = 2048;
-constexpr int kLimbs = 3;  // of ten bits, so that 2^20 of them do not overflow
-constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-using Mass = unsigned long long;  // NOLINT(google-runtime-int): the type of CUDA's atomics
+struct NoLimits {};
 
-template <typename A>
-struct Params {
-  const A* logits;
-  const int32_t* streams;
-  int32_t* seen;
-  int32_t* tokens;
-  int32_t* positions;
-  int32_t* remaining;
-  int32_t* drawn;
-  float* log_prob;
-  int vocab;
-  int64_t width;  // of a row of logits, >= vocab
-  int words;      // of seen, a row
-  int ranks;      // blocks of a row
-  int stretch;    // elements of a warp, a multiple of 256
-  bool vectors;   // 16-byte access
-  int32_t end_token;
-  int top_k;       // 0 = all
-  uint32_t least;  // weight
-  double top_p;
-  float temperature;
-  float penalty;
-  uint64_t seed;
-};
-
-// What a block tells the others of its row.
-struct Word {
-  Mass mass;
-  float first;
-  float second;
-};
-
-struct Bucket {
-  Mass before;  // masses in the buckets below it
-  int index;
-};
-
+template <Make kMake>
 struct Shared {
-  uint32_t histogram[kLimbs][kBuckets];
-  Mass scan[kWarps];
-  float floats[32];
-  uint32_t indices[32];
-  Word told[2][kMostClusterBlocks];
-  Bucket found;
+  Word told[2][kMostClusterBlocks * kWarps];
+  uint32_t drawn_word;
+  std::conditional_t<kMake == Make::kPlain, NoLimits, Limits> limits;
 };
 
-// The blocks of a row. All threads of all of them make the same calls.
-class Team {
- public:
-  __device__ __forceinline__ Team(Shared& shared, int ranks)
-      : shared_(shared), ranks_(ranks), rank_(static_cast<int>(blockIdx.x) % ranks) {}
-
-  __device__ __forceinline__ int ranks() const { return ranks_; }
-  __device__ __forceinline__ int rank() const { return rank_; }
-
-  // `word`, the same in all threads of a block, of each block in turn. What is returned holds until
-  // the call after next: between a reader and the writer of the same words is the call between.
-  __device__ __forceinline__ const Word* Tell(const Word& word) {
-    turn_ ^= 1;
-    if (static_cast<int>(threadIdx.x) < ranks_) {
-      *Of(&shared_.told[turn_][rank_], static_cast<int>(threadIdx.x)) = word;
-    }
-    MeetCluster();
-    return shared_.told[turn_];
-  }
-
-  // Masses in bucket `index` of all blocks, once they have met.
-  __device__ __forceinline__ Mass MassOf(int index, bool weights) {
-    Mass mass = 0;
-    for (int r = 0; r < ranks_; ++r) {
-      mass += *Of(&shared_.histogram[0][index], r);
-      // The limbs of the weights were counted apart, as one word would overflow.
-      if (weights) {
-        mass += (static_cast<Mass>(*Of(&shared_.histogram[1][index], r)) << 10) +
-                (static_cast<Mass>(*Of(&shared_.histogram[2][index], r)) << 20);
-      }
-    }
-    return mass;
-  }
-
-  // One thread of the team calls it; all return the same after they have met.
-  __device__ __forceinline__ void Found(const Bucket& bucket) {
-    for (int r = 0; r < ranks_; ++r) {
-      *Of(&shared_.found, r) = bucket;
-    }
-  }
-
- private:
-  template <typename T>
-  __device__ __forceinline__ T* Of(T* own, int rank) const {
-    return ranks_ == 1 ? own : InBlock(own, rank);
-  }
-
-  Shared& shared_;
-  int ranks_;
-  int rank_;
-  int turn_ = 0;
-};
-
-// The logits of this block's part of a row.
-template <typename A>
-struct Row {
-  const Params<A>& p;
-  const A* logits;
-  const uint32_t* seen;  // null without penalty
-  int begin;             // of the warp's stretch
-  float largest = 0.0F;  // of the row, penalised
-
-  // Logits at .. at + 7, at < vocab; NaN, which weighs nothing, for those that there are not.
-  __device__ __forceinline__ Raw8<A> Load(int at) const {
-    if (p.vectors && at + 8 <= p.vocab) {
-      return LoadRaw8(logits + at);
-    }
-    float x[8];
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      x[k] = at + k < p.vocab ? ToFloat(logits[at + k]) : NAN;
-    }
-    return PackRaw8<A>(x);
-  }
-  // visit(at, x) for all of this thread's logits, eight at a time, of which kAhead times eight are
-  // on their way.
-  template <int kAhead, typename Visit>
-  __device__ __forceinline__ void Each(const Visit& visit) const {
-    // A warp has one stretch of the row, so that a sum over the warps before it is one over the
-    // tokens before it. Draw needs that.
-    const int end = min(begin + p.stretch, p.vocab);
-#pragma unroll 1
-    for (int at = begin + static_cast<int>(threadIdx.x % 32) * 8; at < end; at += kAhead * 256) {
-      Raw8<A> raw[kAhead];
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        raw[u] = {};
-        if (at + u * 256 < end) {
-          raw[u] = Load(at + u * 256);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        if (at + u * 256 < end) {
-          float x[8];
-          Unpack(raw[u], x);
-          visit(at + u * 256, x);
-        }
-      }
-    }
-  }
-  // Bit k: whether token at + k has been seen, at a multiple of 8.
-  __device__ __forceinline__ uint32_t Seen(int at) const {
-    return seen != nullptr ? seen[at / 32] >> (at % 32) : 0U;
-  }
-  __device__ __forceinline__ float Penalised(float logit, bool known) const {
-    return PenalisedLogit(logit, known, p.penalty);
-  }
-  // Logits to distances.
-  __device__ __forceinline__ void ToDistances(int at, const float (&x)[8], float (&d)[8]) const {
-    const uint32_t known = Seen(at);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      d[k] = DistanceOf(Penalised(x[k], (known >> k & 1U) != 0), largest, p.temperature);
-    }
-  }
-};
-
-__device__ __forceinline__ Mass WarpScan(Mass x) {
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const Mass below = __shfl_up_sync(kAllLanes, x, offset);
-    x += static_cast<int>(threadIdx.x % 32) >= offset ? below : 0;
-  }
-  return x;
-}
-
-// Inclusive sums over the block; `total` in every thread.
-__device__ __forceinline__ Mass BlockScan(Mass x, Mass* scratch, Mass& total) {
-  // The barrier that follows also waits for those who still read an earlier scan.
-  x = WarpScan(x);
-  const int warp = threadIdx.x / 32;
-  __syncthreads();
-  if (threadIdx.x % 32 == 31) {
-    scratch[warp] = x;
-  }
-  __syncthreads();
-  Mass before = 0;
-  total = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    before += w < warp ? scratch[w] : 0;
-    total += scratch[w];
-  }
-  return before + x;
-}
-
-// The largest of the row's logits.
-struct Largest {
-  float penalised = -INFINITY;
-  float plain = -INFINITY;
-};
-template <typename A>
-__device__ __forceinline__ Largest LargestOf(const Row<A>& row, Team& team, float* scratch) {
-  Largest found;
-  // fmaxf passes over NaN.
-  if (row.seen == nullptr) {
-    row.template Each<4>([&](int, const float(&x)[8]) {
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        found.plain = fmaxf(found.plain, x[k]);
-      }
-    });
-    found.plain = found.penalised = BlockMax(found.plain, scratch);
-  } else {
-    row.template Each<1>([&](int at, const float(&x)[8]) {
-      const uint32_t known = row.Seen(at);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        found.plain = fmaxf(found.plain, x[k]);
-        found.penalised = fmaxf(found.penalised, row.Penalised(x[k], (known >> k & 1U) != 0));
-      }
-    });
-    found.plain = BlockMax(found.plain, scratch);
-    found.penalised = BlockMax(found.penalised, scratch);
-  }
-  const Word* told = team.Tell({0, found.penalised, found.plain});
-  for (int r = 0; r < team.ranks(); ++r) {
-    found.penalised = fmaxf(found.penalised, told[r].first);
-    found.plain = fmaxf(found.plain, told[r].second);
-  }
-  return found;
-}
-
-// e^(logit - largest); 0 for NaN.
-__device__ __forceinline__ float Share(float logit, float largest) {
+// e^-d; 0 for NaN.
+__device__ __forceinline__ float Share(float d) {
   constexpr float kLog2e = 1.44269504088896341F;
   // Below 2^-126 the result is 0.
-  const float x = fmaxf((logit - largest) * kLog2e, -150.0F);
+  const float x = fmaxf(d * -kLog2e, -150.0F);
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// One digit of Select: which bucket reaches `left`, from which the masses below it are taken. The
-// histograms are complete in all blocks; each block adds up its share of the buckets.
-__device__ __forceinline__ int FindBucket(Shared& shared, Team& team, bool weights, Mass& left) {
-  constexpr int kMostOwn = kBuckets / kThreads;
-  const int share = kBuckets / team.ranks();
-  const int count = max(share / kThreads, 1);  // of a thread
-  const bool mine = static_cast<int>(threadIdx.x) * count < share;
-  const int first = team.rank() * share + static_cast<int>(threadIdx.x) * count;
-  Mass own[kMostOwn];
-  Mass sum = 0;
-#pragma unroll
-  for (int k = 0; k < kMostOwn; ++k) {
-    own[k] = mine && k < count ? team.MassOf(first + k, weights) : 0;
-    sum += own[k];
-  }
-  Mass total;
-  const Mass up_to_thread = BlockScan(sum, shared.scan, total);
-  const Word* told = team.Tell({total, 0.0F, 0.0F});
-  Mass before = up_to_thread - sum;
-  for (int r = 0; r < team.rank(); ++r) {
-    before += told[r].mass;
-  }
-  // True in exactly one thread of the team.
-  if (before < left && left <= before + sum) {
-    int bucket = first;
-#pragma unroll
-    for (int k = 0; k < kMostOwn - 1; ++k) {
-      if (before + own[k] < left) {
-        before += own[k];
-        ++bucket;
-      } else {
-        break;
-      }
-    }
-    team.Found({before, bucket});
-  }
-  MeetCluster();
-  left -= shared.found.before;
-  return shared.found.index;
-}
-
-// Adds a distance to the histogram: 1, or its weight, limb by limb.
-__device__ __forceinline__ void CountDistance(Shared& shared, bool weights, float d, int bucket) {
-  if (!weights) {
-    atomicAdd(&shared.histogram[0][bucket], 1U);
-    return;
-  }
-  const uint32_t weight = WeightOf(d);
-#pragma unroll
-  for (int limb = 0; limb < kLimbs; ++limb) {
-    const uint32_t part = weight >> (10 * limb) & 1023U;
-    if (part != 0) {
-      atomicAdd(&shared.histogram[limb][bucket], part);
-    }
-  }
-}
-
-// The smallest distance D so that the tokens with d <= D, of those with d <= limit, number `left`
-// or weigh so much; there are as many.
+// The larger of each pair; what is no NaN, if one is.
 template <typename A>
-__device__ float Select(
-    const Row<A>& row, Shared& shared, Team& team, bool weights, Mass left, float limit) {
-  // 11 + 11 + 10 bits are the whole pattern of a float.
-  uint32_t prefix = 0;
-#pragma unroll 1
-  for (int level = 0; level < 3; ++level) {
-    const int digits = level < 2 ? 11 : 10;
-    const int shift = level < 2 ? 21 - 11 * level : 0;
-    const int above = shift + digits;
-    const uint32_t mask = (1U << digits) - 1;
-    __syncthreads();
-    // All limbs: their buckets lie one behind the other. The other blocks have read what they want
-    // of them: they have met since.
-    for (int i = threadIdx.x; i < kLimbs * kBuckets; i += kThreads) {
-      shared.histogram[0][i] = 0;
+__device__ __forceinline__ float LargestOf(float so_far, const Raw8<A>& raw) {
+  if constexpr (sizeof(A) == 2) {
+    // Two at a time.
+    const auto pair = [&](int k) {
+      return *reinterpret_cast<const __nv_bfloat162*>(&raw.words[k]);
+    };
+    const float2 both =
+        __bfloat1622float2(__hmax2(__hmax2(pair(0), pair(1)), __hmax2(pair(2), pair(3))));
+    return fmaxf(so_far, fmaxf(both.x, both.y));
+  } else {
+    float x[8];
+    Unpack(raw, x);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      so_far = fmaxf(so_far, x[k]);
     }
-    __syncthreads();
-    row.template Each<1>([&](int at, const float(&x)[8]) {
-      float d[8];
-      row.ToDistances(at, x, d);
+    return so_far;
+  }
+}
+
+template <typename A, Make kMake>
+__device__ __forceinline__ Largest LargestOf(const Row<A, kMake>& row, Team& team) {
+  Largest own;
+  row.Each([&](int at, const Raw8<A>& raw) {
+    own.plain = LargestOf(own.plain, raw);
+    if constexpr (Row<A, kMake>::kPenalty) {
+      float x[8];
+      row.Penalise(at, raw, x);
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
-        const uint32_t bits = __float_as_uint(d[k]);
-        // Only tokens whose higher digits are those found so far. Distances are not negative, so
-        // their bits order as they do. Those behind the vocabulary are infinite: they come last.
-        if (d[k] <= limit && (level == 0 || bits >> above == prefix)) {
-          CountDistance(shared, weights, d[k], static_cast<int>(bits >> shift & mask));
-        }
+        own.penalised = fmaxf(own.penalised, x[k]);
       }
-    });
-    MeetCluster();
-    const auto digit = static_cast<uint32_t>(FindBucket(shared, team, weights, left));
-    prefix = prefix << digits | digit;
-  }
-  return __uint_as_float(prefix);
-}
-
-// Weights of eight tokens, as far as the filters keep them.
-template <typename A>
-__device__ __forceinline__ void WeighEight(
-    const Row<A>& row, float limit, int at, const float (&x)[8], uint32_t (&weights)[8]) {
-  float d[8];
-  row.ToDistances(at, x, d);
-#pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    const uint32_t weight = d[k] <= limit ? WeightOf(d[k]) : 0;
-    weights[k] = weight >= row.p.least ? weight : 0;
-  }
-}
-__device__ __forceinline__ Mass SumOf(const uint32_t (&weights)[8]) {
-  // Four times the largest weight, 2^31, fit a word.
-  return static_cast<Mass>(weights[0] + weights[1] + weights[2] + weights[3]) +
-         (weights[4] + weights[5] + weights[6] + weights[7]);
-}
-
-// The largest distance that top_k and top_p keep.
-template <typename A>
-__device__ float LimitOf(const Row<A>& row, Shared& shared, Team& team) {
-  const Params<A>& p = row.p;
-  float limit = INFINITY;
-  if (p.top_k > 0) {
-    limit = Select(row, shared, team, false, p.top_k, limit);
-  }
-  // top_p is a share of what top_k has left, so it comes second and sees only distances up to
-  // `limit`.
-  if (p.top_p < 1.0) {
-    Mass mass = 0;
-    row.template Each<1>([&](int at, const float(&x)[8]) {
-      float d[8];
-      row.ToDistances(at, x, d);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) {
-        mass += d[k] <= limit ? WeightOf(d[k]) : 0;
-      }
-    });
-    Mass total;
-    BlockScan(mass, shared.scan, total);
-    const Word* told = team.Tell({total, 0.0F, 0.0F});
-    total = 0;
-    for (int r = 0; r < team.ranks(); ++r) {
-      total += told[r].mass;
     }
-    limit = Select(row, shared, team, true, TopMass(p.top_p, total), limit);
-  }
-  return limit;
+  });
+  own.penalised = Row<A, kMake>::kPenalty ? own.penalised : own.plain;
+  return team.LargestOf(own);
 }
 
 // The token that a row gets, for the one thread of the team that `mine` is true in.
 struct Choice {
   bool mine;
   int token;
-  float sum;  // of all tokens' shares
+  float shares;  // of all tokens
 };
 
 // The first of the tokens with the largest penalised logit.
-template <typename A>
-__device__ __forceinline__ Choice
-Likeliest(const Row<A>& row, Shared& shared, Team& team, float largest) {
-  uint32_t first = 0xFFFFFFFF;
-  float sum = 0.0F;
-  row.template Each<1>([&](int at, const float(&x)[8]) {
-    const uint32_t known = row.Seen(at);
+template <typename A, Make kMake>
+__device__ __forceinline__ Choice Likeliest(const Row<A, kMake>& row, Team& team, float largest) {
+  First own = {0xFFFFFFFF, 0.0F};
+  row.Each([&](int at, const Raw8<A>& raw) {
+    float x[8];
+    row.Penalise(at, raw, x);
+    float plain[8];
+    Unpack(raw, plain);
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      const bool found = row.Penalised(x[k], (known >> k & 1U) != 0) == row.largest;
-      first = found ? min(first, static_cast<uint32_t>(at + k)) : first;
-      sum += Share(x[k], largest);
+      own.token = x[k] == row.largest ? min(own.token, static_cast<uint32_t>(at + k)) : own.token;
+      own.shares += Share(largest - plain[k]);
     }
   });
-  sum = BlockSum(sum, shared.floats);
-  first = BlockReduce(first, shared.indices, 0xFFFFFFFFU,
-                      [](uint32_t value) { return __reduce_min_sync(kAllLanes, value); });
-  const Word* told = team.Tell({first, sum, 0.0F});
-  Choice choice = {team.rank() == 0 && threadIdx.x == 0, 0, 0.0F};
-  Mass least = told[0].mass;
-  for (int r = 0; r < team.ranks(); ++r) {
-    least = told[r].mass < least ? told[r].mass : least;
-    choice.sum += told[r].first;
-  }
-  choice.token = static_cast<int>(least);
-  return choice;
+  const First first = team.FirstOf(own);
+  // -infinity is NaN's too.
+  const int token = row.largest == -INFINITY ? 0 : static_cast<int>(first.token);
+  return {team.rank() == 0 && Thread() == 0, token, first.shares};
 }
 
-// The token of this warp's stretch at which the masses, `before` at its begin, pass `target`, in
-// the lane that returns true.
-template <typename A>
-__device__ bool FindToken(const Row<A>& row, float limit, Mass before, Mass target, int& token) {
-  const int end = min(row.begin + row.p.stretch, row.p.vocab);
-  for (int from = row.begin; from < end; from += 256) {
-    const int at = from + static_cast<int>(threadIdx.x % 32) * 8;
-    uint32_t weights[8] = {};
-    if (at < end) {
-      float x[8];
-      Unpack(row.Load(at), x);
-      WeighEight(row, limit, at, x, weights);
+// Weighs eight tokens as far as the filters keep them. log_prob's shares, if they are the weights,
+// are in the same unit.
+template <typename A, Make kMake>
+__device__ __forceinline__ Mass WeighEight(const Row<A, kMake>& row,
+                                           float limit,
+                                           const float (&d)[8],
+                                           uint32_t (&weights)[8],
+                                           float& shares) {
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    const float weight = WeightBeforeRounding(d[k], row.p.scale);
+    shares += weight;
+    weights[k] = static_cast<uint32_t>(weight);
+    if constexpr (Row<A, kMake>::kFilters) {
+      weights[k] = d[k] <= limit && weights[k] >= row.p.least ? weights[k] : 0;
     }
-    const Mass own = SumOf(weights);
+  }
+  // Four times the largest weight, 2^31, fit a word.
+  return static_cast<Mass>(weights[0] + weights[1] + weights[2] + weights[3]) +
+         (weights[4] + weights[5] + weights[6] + weights[7]);
+}
+
+// The token of the stretch of this warp's thread `lane` at which the masses, `before` at its begin,
+// pass `target`, in the lane that returns true.
+template <typename A, Make kMake>
+__device__ bool FindToken(
+    const Row<A, kMake>& row, float limit, int lane, Mass before, Mass target, int& token) {
+  const int first = __shfl_sync(kAllLanes, row.First(), lane);
+  const int count = __shfl_sync(kAllLanes, row.Count(), lane);
+  for (int from = 0; from < count; from += 32) {
+    const int chunk = first + from + Lane();
+    const int at = (row.part + chunk) * 8;
+    uint32_t weights[8] = {};
+    Mass own = 0;
+    if (from + Lane() < count) {
+      float d[8];
+      row.ToDistances(at, row.Load(chunk), d);
+      float shares = 0.0F;
+      own = WeighEight(row, limit, d, weights, shares);
+    }
     const Mass sum = WarpScan(own);
     const bool here = target >= before + sum - own && target < before + sum;
     if (__any_sync(kAllLanes, here) != 0) {
@@ -485,44 +179,49 @@ __device__ bool FindToken(const Row<A>& row, float limit, Mass before, Mass targ
 }
 
 // A token drawn in proportion to the weights.
-template <typename A>
-__device__ __forceinline__ Choice Draw(const Row<A>& row,
-                                       Shared& shared,
-                                       Team& team,
-                                       float largest,
-                                       int32_t stream,
-                                       int32_t position) {
-  const float limit = LimitOf(row, shared, team);
-  Mass mass = 0;
-  float sum = 0.0F;
-  row.template Each<1>([&](int at, const float(&x)[8]) {
-    uint32_t weights[8];
-    WeighEight(row, limit, at, x, weights);
-    mass += SumOf(weights);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      sum += Share(x[k], largest);
-    }
-  });
-  sum = BlockSum(sum, shared.floats);
-  Mass total;
-  const Mass up_to_thread = BlockScan(mass, shared.scan, total);
-  const Word* told = team.Tell({total, sum, 0.0F});
-  Choice choice = {false, 0, 0.0F};
-  Mass blocks_before = 0;
-  total = 0;
-  for (int r = 0; r < team.ranks(); ++r) {
-    blocks_before += r < team.rank() ? told[r].mass : 0;
-    total += told[r].mass;
-    choice.sum += told[r].first;
+template <typename A, Make kMake>
+__device__ __forceinline__ Choice
+Draw(const Row<A, kMake>& row, Shared<kMake>& shared, Team& team, float largest) {
+  float limit = INFINITY;
+  if constexpr (Row<A, kMake>::kFilters) {
+    limit = Select<A, kMake>(row, shared.limits, team).Limit();
   }
-  const Mass target = DrawnMass(row.p.seed, stream, position, total);
-  // The masses before this warp's stretch and up to its end.
-  const Mass up_to = blocks_before + __shfl_sync(kAllLanes, up_to_thread, 31);
-  const Mass before = blocks_before + __shfl_sync(kAllLanes, up_to_thread - mass, 0);
-  // One warp of the team alone goes on, through its stretch again.
-  if (target >= before && target < up_to) {
-    choice.mine = FindToken(row, limit, before, target, choice.token);
+  Mass mass = 0;
+  float shares = 0.0F;
+  const auto weigh = [&](auto same_shares) {
+    row.Each([&](int at, const Raw8<A>& raw) {
+      float d[8];
+      row.ToDistances(at, raw, d);
+      uint32_t weights[8];
+      float weighed = shares;
+      mass += WeighEight(row, limit, d, weights, weighed);
+      if constexpr (decltype(same_shares)::value) {
+        shares = weighed;
+      } else {
+        Unpack(raw, d);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          shares += Share(largest - d[k]);
+        }
+      }
+    });
+  };
+  if (!Row<A, kMake>::kPenalty && row.p.same_shares) {
+    weigh(std::true_type());
+    shares *= 1.0F / kLargestWeight;
+  } else {
+    weigh(std::false_type());
+  }
+  const Sums sums = team.SumsOf(mass, shares);
+  const Mass target = DrawnMass(shared.drawn_word, sums.total);
+  Choice choice = {false, 0, sums.shares};
+  // One thread of the team has the token in its stretch. Its warp goes through that again.
+  const bool here = target >= sums.before && target < sums.before + mass;
+  const unsigned lanes = __ballot_sync(kAllLanes, here);
+  if (lanes != 0) {
+    const int lane = __ffs(static_cast<int>(lanes)) - 1;
+    const Mass before = __shfl_sync(kAllLanes, sums.before, lane);
+    choice.mine = FindToken(row, limit, lane, before, target, choice.token);
   }
   return choice;
 }
@@ -530,31 +229,48 @@ __device__ __forceinline__ Choice Draw(const Row<A>& row,
 template <typename A>
 __device__ __forceinline__ void Finish(
     const Params<A>& p, const A* logits, int row, int token, float log_of_sum) {
+  // All loads before the first store: the compiler may not change their order, and each is a wait.
+  int32_t* seen =
+      p.seen == nullptr ? nullptr : p.seen + static_cast<int64_t>(row) * p.words + token / 32;
+  const int32_t known = seen == nullptr ? 0 : *seen;
+  const float logit = ToFloat(logits[token]);
+  const int32_t position = p.positions[row];
+  const int32_t remaining = token == p.end_token ? 0 : p.remaining[row] - 1;
   p.drawn[row] = token;
-  if (p.log_prob != nullptr) {
-    p.log_prob[row] = ToFloat(logits[token]) - log_of_sum;
-  }
-  if (p.seen != nullptr) {
-    p.seen[static_cast<int64_t>(row) * p.words + token / 32] |= 1 << (token % 32);
-  }
   p.tokens[row] = token;
-  const int remaining = token == p.end_token ? 0 : p.remaining[row] - 1;
   p.remaining[row] = remaining;
   // The next pass reads the token at its own position; a text that has ended stays where it is.
   if (remaining > 0) {
-    ++p.positions[row];
+    p.positions[row] = position + 1;
+  }
+  if (p.log_prob != nullptr) {
+    p.log_prob[row] = logit - log_of_sum;
+  }
+  if (seen != nullptr) {
+    *seen = known | 1 << (token % 32);
   }
 }
 
-template <typename A>
-__global__ void __launch_bounds__(kThreads, kResident)
+// Blocks of a multiprocessor that registers must leave room for. With 100 KB of shared memory, as
+// from compute capability 12.0 on, the histograms and a part of a row leave room for one mostly.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+template <Make kMake>
+constexpr int kLeastResident = kMake == Make::kPlain ? kResident : 1;
+#else
+template <Make kMake>
+constexpr int kLeastResident = kResident;
+#endif
+
+template <typename A, Make kMake>
+__global__ void __launch_bounds__(kThreads, kLeastResident<kMake>)
     SampleKernel(const __grid_constant__ Params<A> p) {
-  __shared__ Shared shared;
-  Team team(shared, p.ranks);
+  __shared__ Shared<kMake> shared;
+  Team team(shared.told, p.ranks);
   const int index = static_cast<int>(blockIdx.x) / p.ranks;
+  TakeTurn();
   // A row that has ended keeps its state.
   if (p.remaining[index] <= 0) {
-    if (team.rank() == 0 && threadIdx.x == 0) {
+    if (team.rank() == 0 && Thread() == 0) {
       p.drawn[index] = -1;
       if (p.log_prob != nullptr) {
         p.log_prob[index] = 0.0F;
@@ -562,44 +278,61 @@ __global__ void __launch_bounds__(kThreads, kResident)
     }
     return;
   }
-  // Before the last word, after which one thread changes them.
-  const int32_t stream = p.streams[index];
-  const int32_t position = p.positions[index] + 1;
   // Nobody writes to a block's memory before it has begun.
-  MeetCluster();
-  const int warp = team.rank() * kWarps + static_cast<int>(threadIdx.x) / 32;
-  Row<A> row = {p, p.logits + index * p.width, nullptr, warp * p.stretch};
-  if (p.penalty != 1.0F) {
-    row.seen = reinterpret_cast<const uint32_t*>(p.seen) + static_cast<int64_t>(index) * p.words;
+  ArriveInCluster();
+  Row<A, kMake> row(p, index, team.rank());
+  row.Stage();
+  if constexpr (Row<A, kMake>::kFilters) {
+    if (Thread() < 2) {
+      shared.limits.lists[Thread()].count = 0;
+    }
   }
-  const Largest largest = LargestOf(row, team, shared.floats);
-  row.largest = largest.penalised;
-  // Where every logit is -inf too, the first token.
-  const bool drawn = p.temperature > 0.0F && row.largest != -INFINITY;
-  const Choice choice = drawn ? Draw(row, shared, team, largest.plain, stream, position)
-                              : Likeliest(row, shared, team, largest.plain);
-  // The block has read what the one thread changes; the others have since the last word.
+  // Before the last meeting, after which one thread changes the position.
+  if (Thread() == 0) {
+    shared.drawn_word = DrawnWord(p.seed, p.streams[index], p.positions[index] + 1);
+  }
+  WaitForChunks();
+  WaitForCluster();
   __syncthreads();
+  const Largest largest = LargestOf(row, team);
+  row.largest = largest.penalised;
+  const bool drawn = !p.greedy && fabsf(row.largest) < INFINITY;
+  const Choice choice =
+      drawn ? Draw(row, shared, team, largest.plain) : Likeliest(row, team, largest.plain);
   if (choice.mine) {
-    Finish(p, row.logits, index, choice.token, largest.plain + logf(choice.sum));
+    Finish(p, row.Logits(), index, choice.token, largest.plain + logf(choice.shares));
   }
 }
 
-// Blocks of a row: as long as all of them run at once.
-int64_t RanksOf(int64_t rows, int64_t vocab, int multiprocessors) {
-  const int64_t room = int64_t{kResident} * multiprocessors;
+// Bytes of shared memory for a block's part of a row.
+template <typename A>
+int64_t PartBytes(int64_t vocab, int64_t ranks) {
+  return CeilDiv(CeilDiv(vocab, 8), ranks * kThreads) * kThreads *
+         static_cast<int64_t>(sizeof(Raw8<A>));
+}
+
+// Blocks of a row: as long as all of them run at once, and as many as their memory asks for.
+// `own`: bytes of shared memory of a block, without its part.
+template <typename A>
+int64_t RanksOf(const GpuProperties& gpu, int64_t own, int64_t rows, int64_t vocab) {
+  constexpr int64_t kReserved = 1024;  // of a block; one block can have all but that
+  const auto needed = [&](int64_t ranks) { return own + PartBytes<A>(vocab, ranks) + kReserved; };
+  const int64_t room = gpu.shared_memory_bytes + kReserved;
   int64_t ranks = 1;
-  while (ranks < kMostClusterBlocks && rows * ranks * 2 <= room &&
-         vocab >= ranks * 2 * kLeastPart) {
+  while (ranks < kMostClusterBlocks) {
+    const int64_t resident = std::min(kResident, room / needed(ranks * 2));
+    const bool at_once = rows * ranks * 2 <= resident * gpu.multiprocessors;
+    if (needed(ranks) <= room && (!at_once || vocab < ranks * 2 * kLeastPart)) {
+      break;
+    }
     ranks *= 2;
   }
   return ranks;
 }
 
 template <typename A>
-absl::Status Run(const Exec& exec, const SampleTokensArgs& args) {
-  const int64_t rows = args.logits.rows();
-  Params<A> p;
+Params<A> ParamsOf(const SampleTokensArgs& args) {
+  Params<A> p = {};
   p.logits = args.logits.as<A>();
   p.streams = args.streams.as<int32_t>();
   p.seen = args.seen.as<int32_t>();
@@ -611,35 +344,71 @@ absl::Status Run(const Exec& exec, const SampleTokensArgs& args) {
   p.vocab = static_cast<int>(VocabOf(args));
   p.width = args.logits.cols();
   p.words = (p.vocab + 31) / 32;
-  HEARTH_ASSIGN_OR_RETURN(
-      const int64_t ranks,
-      ClusterBlocks(SampleKernel<A>, RanksOf(rows, p.vocab, exec.cuda->gpu().multiprocessors)));
-  p.ranks = static_cast<int>(ranks);
-  p.stretch = static_cast<int>(CeilDiv(p.vocab, ranks * kWarps * 256)) * 256;
   p.vectors = p.width % 8 == 0 && Aligned16(p.logits);
   p.end_token = args.end_token;
-  const int64_t top_k = args.rule.top_k;
-  p.top_k = top_k < p.vocab ? static_cast<int>(top_k) : 0;
-  p.least = LeastWeight(args.rule.min_p);
-  p.top_p = args.rule.top_p;
-  p.temperature = static_cast<float>(args.rule.temperature);
-  p.penalty = static_cast<float>(args.rule.repetition_penalty);
-  p.seed = args.rule.seed;
-  cudaLaunchAttribute cluster = ClusterAttribute(ranks);
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(rows * ranks));
-  config.blockDim = dim3(kThreads);
-  config.stream = StreamOf(exec);
-  config.attrs = &cluster;
-  config.numAttrs = ranks > 1 ? 1 : 0;
-  HEARTH_CUDA_RETURN_IF_ERROR(cudaLaunchKernelEx(&config, SampleKernel<A>, p));
-  return HEARTH_CUDA_LAUNCHED(kOp);
+  const SamplingRule& rule = args.rule;
+  p.top_k = rule.top_k < p.vocab ? static_cast<int>(rule.top_k) : 0;
+  p.least = LeastWeight(rule.min_p);
+  p.top_p = rule.top_p;
+  p.greedy = rule.temperature == 0.0;
+  p.same_shares = rule.temperature == 1.0;
+  p.scale = WeightScaleOf(rule.temperature);
+  p.near = FloatBits(static_cast<float>(rule.temperature) * kNear);
+  p.penalty = static_cast<float>(rule.repetition_penalty);
+  p.seed = rule.seed;
+  return p;
+}
+
+template <typename A, Make kMake>
+absl::Status Launch(const Exec& exec, int64_t rows, Params<A> p) {
+  const auto kernel = SampleKernel<A, kMake>;
+  cudaFuncAttributes code;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncGetAttributes(&code, kernel));
+  const GpuProperties& gpu = exec.cuda->gpu();
+  const auto own = static_cast<int64_t>(code.sharedSizeBytes);
+  const int64_t room = gpu.shared_memory_bytes - own;
+  HEARTH_ASSIGN_OR_RETURN(const int64_t ranks,
+                          ClusterBlocks(kernel, RanksOf<A>(gpu, own, rows, p.vocab)));
+  const int64_t part = PartBytes<A>(p.vocab, ranks);
+  p.staged = part <= room;
+  p.ranks = static_cast<int>(ranks);
+  p.stretch = static_cast<int>(CeilDiv(CeilDiv(p.vocab, 8), ranks * kThreads));
+  // The largest factor that the stretch and 8 share.
+  const int factor = p.stretch % 8 == 0 ? 8 : p.stretch & -p.stretch;
+  p.turn_mask = factor - 1;
+  p.turn_shift = factor == 8 ? 0 : factor == 4 ? 1 : factor == 2 ? 2 : 3;
+  const size_t bytes = p.staged ? static_cast<size_t>(part) : 0;
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(room)));
+  HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
+      kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+  const cudaLaunchAttribute cluster = ClusterAttribute(ranks);
+  return LaunchInTurn(
+      exec, kOp, kernel,
+      {dim3(static_cast<unsigned>(rows * ranks)), kThreads, bytes, ranks > 1 ? &cluster : nullptr},
+      p);
+}
+
+template <typename A>
+absl::Status Run(const Exec& exec, const SampleTokensArgs& args) {
+  const int64_t rows = args.logits.rows();
+  const Params<A> p = ParamsOf<A>(args);
+  if (p.penalty != 1.0F) {
+    return Launch<A, Make::kPenalised>(exec, rows, p);
+  }
+  const bool filters = !p.greedy && (p.top_k > 0 || p.top_p < 1.0 || p.least > 0);
+  return filters ? Launch<A, Make::kFiltered>(exec, rows, p)
+                 : Launch<A, Make::kPlain>(exec, rows, p);
 }
 
 }  // namespace
+}  // namespace hearth::kernels::cuda::sample
+
+namespace hearth::kernels::cuda {
 
 absl::Status SampleTokens(const Exec& exec, const SampleTokensArgs& args) {
-  return args.logits.dtype == DType::kBF16 ? Run<Bf16>(exec, args) : Run<float>(exec, args);
+  return args.logits.dtype == DType::kBF16 ? sample::Run<Bf16>(exec, args)
+                                           : sample::Run<float>(exec, args);
 }
 
 }  // namespace hearth::kernels::cuda

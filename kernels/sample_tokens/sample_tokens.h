@@ -7,8 +7,8 @@
 //   4. top_p              : those that less than top_p is more likely than, of what 3 left
 //   5. min_p              : those with at least min_p times the largest probability
 // Then one of what is left, in proportion to its probability. Tokens that are equally likely are
-// kept or dropped together. A logit that is NaN counts as -infinity; where all are, token 0 is
-// drawn.
+// kept or dropped together. A logit that is NaN counts as -infinity. Where the largest is infinite,
+// of either sign, the first token with it is drawn: token 0 where all are NaN.
 //
 // Everything but log_prob is computed in fp32 with fixed bits, probabilities summed as integers
 // (2^29 = the largest), so that a GPU draws what the CPU draws, for any number of threads.

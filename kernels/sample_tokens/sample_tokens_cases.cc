@@ -12,6 +12,7 @@ struct Shape : MatrixShape {  // the logits' rows; cols is the size of the vocab
   SamplingRule rule;
   bool log_prob;        // alone: the drawn tokens are compared exactly in the other cases
   int64_t padding = 0;  // columns behind the vocabulary
+  Fill::Kind fill = Fill::kNormal;
 };
 
 constexpr SamplingRule Rule(
@@ -54,13 +55,41 @@ constexpr Shape kShapes[] = {
     {{"parts8_top_p_3x65536", 3, 65536}, 1.0, Rule(1, 0, 0.7, 0, 1), false},
     {{"parts8_flat_3x65536", 3, 65536}, 0.0, Rule(1, 1000, 0.5, 0, 1), false},
     {{"parts8_all_padded_3x50257", 3, 50257}, 3.0, Rule(0.9, 200, 0.9, 0.01, 1.1), false, 47},
+    // One block a row: there are as many rows as blocks that run at once, or more.
+    {{"parts1_plain_300x8193", 300, 8193}, 3.0, Rule(1, 0, 1, 0, 1), false},
+    {{"parts1_all_300x8200", 300, 8200}, 3.0, Rule(1.3, 60, 0.9, 0.01, 1.2), false},
+    // Rows that shared memory cannot hold: in bf16 too, and in f32 alone.
+    {{"unstaged_plain_2x1048576", 2, 1048576}, 2.0, Rule(1, 0, 1, 0, 1), false},
+    {{"unstaged_all_2x1048571", 2, 1048571}, 3.0, Rule(0.8, 400, 0.9, 0.01, 1.2), false},
+    {{"unstaged_greedy_2x1048571", 2, 1048571}, 3.0, Rule(0, 0, 1, 0, 1), false},
+    {{"unstaged_f32_top_p_3x524288", 3, 524288}, 2.0, Rule(0.7, 0, 0.8, 0, 1), false},
+    // Limits among so many tokens that they are sought by digits; among none that weigh anything.
+    {{"close_top_k_5x20001", 5, 20001}, 0.002, Rule(1, 9000, 1, 0, 1), false},
+    {{"close_top_p_5x20001", 5, 20001}, 0.002, Rule(1, 15000, 0.6, 0, 1), false},
+    {{"far_top_k_5x20001", 5, 20001}, 30.0, Rule(0.5, 19000, 0.99, 0, 1), false},
+    {{"cold_all_9x5000", 9, 5000}, 3.0, Rule(1e-6, 40, 0.9, 0.1, 1.1), false},
+    {{"hottest_all_9x5000", 9, 5000}, 3.0, Rule(1e6, 4000, 0.5, 0, 1.1), false},
+    // Logits that are NaN or -infinity, some or all, and +infinity.
+    {{"holes_plain_9x5001", 9, 5001}, 2.0, Rule(1, 0, 1, 0, 1), false, 0, Fill::kHoles},
+    {{"holes_hot_9x5001", 9, 5001}, 2.0, Rule(1.7, 0, 1, 0, 1), false, 0, Fill::kHoles},
+    {{"holes_top_k_9x5001", 9, 5001}, 2.0, Rule(1, 4900, 0.9, 0, 1), false, 0, Fill::kHoles},
+    {{"holes_all_9x5001", 9, 5001}, 2.0, Rule(0.9, 90, 0.9, 0.01, 1.2), false, 0, Fill::kHoles},
+    {{"holes_greedy_9x5001", 9, 5001}, 2.0, Rule(0, 0, 1, 0, 1.2), false, 0, Fill::kHoles},
+    {{"extremes_9x5001", 9, 5001}, 1.0, Rule(1, 40, 0.9, 0, 1.2), false, 0, Fill::kExtremes},
+    {{"parts8_log_prob_plain_5x50257", 5, 50257}, 3.0, Rule(1, 0, 1, 0, 1), true},
+    {{"parts8_log_prob_hot_5x50264", 5, 50264}, 0.5, Rule(1.7, 0, 1, 0, 1), true},
+    {{"parts8_log_prob_filters_5x50264", 5, 50264}, 3.0, Rule(1, 40, 1, 0, 1), true},
+    {{"holes_log_prob_9x5001", 9, 5001}, 2.0, Rule(1, 0, 1, 0, 1), true, 0, Fill::kHoles},
     {{"parts8_log_prob_5x50257", 5, 50257}, 3.0, Rule(0.9, 0, 1, 0, 1), true},
     {{"parts8_log_prob_greedy_5x50257", 5, 50257}, 3.0, Rule(0, 0, 1, 0, 1.2), true},
     {{"log_prob_7x1001", 7, 1001}, 3.0, Rule(0.9, 20, 0.9, 0, 1), true},
     {{"perf_greedy_64x49152", 64, 49152}, 3.0, Rule(0, 0, 1, 0, 1), true},
     {{"perf_plain_64x49152", 64, 49152}, 3.0, Rule(1, 0, 1, 0, 1), true},
     {{"perf_filters_64x49152", 64, 49152}, 3.0, Rule(0.8, 40, 0.95, 0, 1), true},
+    {{"perf_hot_64x49152", 64, 49152}, 3.0, Rule(0.8, 0, 1, 0, 1), true},
+    {{"perf_top_p_64x49152", 64, 49152}, 3.0, Rule(1, 0, 0.9, 0, 1), true},
     {{"perf_plain_512x49152", 512, 49152}, 3.0, Rule(1, 0, 1, 0, 1), true},
+    {{"perf_plain_512x151936", 512, 151936}, 3.0, Rule(1, 0, 1, 0, 1), true},
     {{"perf_plain_64x151936", 64, 151936}, 3.0, Rule(1, 0, 1, 0, 1), true},
     {{"perf_plain_1x151936", 1, 151936}, 3.0, Rule(1, 0, 1, 0, 1), true},
     {{"perf_filters_64x151936", 64, 151936}, 3.0, Rule(0.8, 40, 0.95, 0, 1), true},
@@ -95,14 +124,13 @@ absl::Status Continue(const Exec& exec, const Buffers& b) {
 
 OpCase MakeCase(const Shape& s) {
   OpCase c = NewCase("sample_tokens", s.name);
-  c.buffers = {
-      {"logits", {s.rows, s.cols + s.padding}, Role::kInput, {Fill::kNormal, 0.0, s.spread}},
-      State("streams", s.rows, Role::kInput, {Fill::kIndex, 0.0, 1000.0}),
-      State("tokens", s.rows, Role::kAccumulate, {Fill::kConstant, 7.0}),
-      State("positions", s.rows, Role::kAccumulate, {Fill::kIndex, 0.0, 5000.0}),
-      // Some rows are done, some are at their last token.
-      State("remaining", s.rows, Role::kAccumulate, {Fill::kIndex, 0.0, 4.0}),
-      State("drawn", s.rows, Role::kOutput, {})};
+  c.buffers = {{"logits", {s.rows, s.cols + s.padding}, Role::kInput, {s.fill, 0.0, s.spread}},
+               State("streams", s.rows, Role::kInput, {Fill::kIndex, 0.0, 1000.0}),
+               State("tokens", s.rows, Role::kAccumulate, {Fill::kConstant, 7.0}),
+               State("positions", s.rows, Role::kAccumulate, {Fill::kIndex, 0.0, 5000.0}),
+               // Some rows are done, some are at their last token.
+               State("remaining", s.rows, Role::kAccumulate, {Fill::kIndex, 0.0, 4.0}),
+               State("drawn", s.rows, Role::kOutput, {})};
   c.buffers.push_back(Seen(s));
   if (s.log_prob) {
     c.buffers.push_back(Statistic("log_prob", {s.rows}));

@@ -14,6 +14,7 @@ namespace {
 
 // The largest distance that is kept, by top_k and top_p. `sorted` is scratch.
 float LimitOf(const SamplingRule& rule,
+              const WeightScale& scale,
               absl::Span<const float> distances,
               absl::Span<float> sorted) {
   float limit = std::numeric_limits<float>::infinity();
@@ -30,12 +31,12 @@ float LimitOf(const SamplingRule& rule,
   }
   uint64_t whole = 0;
   for (auto d = sorted.begin(); d != end; ++d) {
-    whole += WeightOf(*d);
+    whole += WeightOf(*d, scale);
   }
   uint64_t left = TopMass(rule.top_p, whole);
   std::sort(sorted.begin(), end);
   for (auto d = sorted.begin(); d != end; ++d) {
-    const uint64_t weight = WeightOf(*d);
+    const uint64_t weight = WeightOf(*d, scale);
     if (weight >= left) {
       return *d;
     }
@@ -50,17 +51,18 @@ int32_t Draw(const SamplingRule& rule,
              int32_t position,
              absl::Span<const float> distances,
              absl::Span<float> scratch) {
-  const float limit = LimitOf(rule, distances, scratch);
+  const WeightScale scale = WeightScaleOf(rule.temperature);
+  const float limit = LimitOf(rule, scale, distances, scratch);
   const uint32_t least = LeastWeight(rule.min_p);
   const auto weight = [&](float d) -> uint64_t {
-    const uint32_t w = d <= limit ? WeightOf(d) : 0;
+    const uint32_t w = d <= limit ? WeightOf(d, scale) : 0;
     return w >= least ? w : 0;
   };
   uint64_t whole = 0;
   for (const float d : distances) {
     whole += weight(d);
   }
-  uint64_t left = DrawnMass(rule.seed, stream, position, whole);
+  uint64_t left = DrawnMass(DrawnWord(rule.seed, stream, position), whole);
   for (size_t i = 0; i < distances.size(); ++i) {
     const uint64_t w = weight(distances[i]);
     if (left < w) {
@@ -106,12 +108,11 @@ int32_t PickRow(const SampleTokensArgs& args, int64_t row, absl::Span<float> scr
   // The first of equal ones, as on a GPU.
   const auto best = std::max_element(distances.begin(), distances.end());
   const float largest = *best;
-  if (largest == -std::numeric_limits<float>::infinity() || args.rule.temperature == 0.0) {
+  if (std::isinf(largest) || args.rule.temperature == 0.0) {
     return static_cast<int32_t>(best - distances.begin());
   }
-  const auto temperature = static_cast<float>(args.rule.temperature);
   for (float& d : distances) {
-    d = DistanceOf(d, largest, temperature);
+    d = DistanceOf(d, largest);
   }
   return Draw(args.rule, args.streams.as<int32_t>()[row], args.positions.as<int32_t>()[row] + 1,
               distances, scratch.subspan(static_cast<size_t>(vocab)));

@@ -207,19 +207,50 @@ TEST(SampleTokens, HostileLogits_GiveATokenOfTheVocabulary) {
   Row infinite({0, kInfinity, 5});
   ASSERT_TRUE(infinite.Sample(SamplingRule()).ok());
   EXPECT_EQ(infinite.drawn, 1);
+  Row more({0, kInfinity, kInfinity});
+  for (more.position = 0; more.position < 8;) {
+    ASSERT_TRUE(more.Sample(SamplingRule()).ok());
+    EXPECT_EQ(more.drawn, 1);  // the first
+  }
+  Row none({-kInfinity, nan, -kInfinity});
+  ASSERT_TRUE(none.Sample(SamplingRule()).ok());
+  EXPECT_EQ(none.drawn, 0);
 }
 
 TEST(WeightOf, IsTheExponential_AndNothingFarAway) {
-  EXPECT_EQ(WeightOf(0.0F), 1U << 29);
-  for (int i = 0; i < 54; ++i) {
-    const float d = 0.37F * static_cast<float>(i);
-    const double want = std::exp2(29) * std::exp(-static_cast<double>(d));
-    EXPECT_NEAR(WeightOf(d), want, 1.0 + 1e-6 * want) << d;
+  for (const double temperature : {1.0, 0.01, 0.7, 1.3, 50.0}) {
+    const WeightScale scale = WeightScaleOf(temperature);
+    EXPECT_EQ(WeightOf(0.0F, scale), 1U << 29);
+    for (int i = 1; i < 5400; ++i) {
+      const auto d = static_cast<float>(0.0037 * i * temperature);
+      const double want = std::exp2(29) * std::exp(-static_cast<double>(d) / temperature);
+      EXPECT_NEAR(WeightOf(d, scale), want, 1.0 + 1e-7 * want) << d << " " << temperature;
+    }
+    const auto t = static_cast<float>(temperature);
+    EXPECT_EQ(WeightOf(20.0F * t, scale), 1U);
+    for (const float d : {20.2F * t, 21.0F * t, 88.0F * t, 1e30F, kInfinity,
+                          std::numeric_limits<float>::quiet_NaN()}) {
+      EXPECT_EQ(WeightOf(d, scale), 0U) << d << " " << temperature;
+    }
   }
-  EXPECT_EQ(WeightOf(20.0F), 1U);
-  for (const float d :
-       {20.4F, 20.5F, 21.0F, 88.0F, 1e30F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
-    EXPECT_EQ(WeightOf(d), 0U) << d;
+}
+
+TEST(WeightOf, BeforeRounding_IsNoShareFarAway) {
+  // A GPU sums these for log_prob where the temperature is 1: 2^20 of them must not show.
+  const WeightScale scale = WeightScaleOf(1.0);
+  for (const float d : {1e30F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_LT(WeightBeforeRounding(d, scale) * std::exp2(20.0F), 1e-10F * kLargestWeight) << d;
+  }
+  EXPECT_NEAR(WeightBeforeRounding(30.0F, scale), std::exp2(29.0) * std::exp(-30.0), 1e-10);
+}
+
+TEST(WeightOf, ExtremeTemperatures_StayInRange) {
+  for (const double temperature : {1e-6, 1e6}) {
+    const WeightScale scale = WeightScaleOf(temperature);
+    EXPECT_EQ(WeightOf(0.0F, scale), 1U << 29) << temperature;
+    const auto one = static_cast<float>(temperature);
+    EXPECT_NEAR(WeightOf(one, scale), std::exp2(29.0) * std::exp(-1.0), 60.0) << temperature;
+    EXPECT_EQ(WeightOf(3e38F, scale), 0U) << temperature;
   }
 }
 

@@ -24,8 +24,11 @@ struct SiteBuffers {
   BufferId dy;         // none for the head: the loss has it a chunk at a time
   // Backward makes x_columns from what else is kept, at every level of recomputation.
   bool backward_makes_columns = false;
-  // Something else is quantised between dgrad and wgrad: FormsLayout::waiting_dy_columns.
+  // Something else is quantised between dgrad and wgrad, maybe by the kernel of dgrad itself:
+  // FormsLayout::waiting_dy_rows and _columns.
   bool dy_waits = false;
+  // The kernel that reads x's rows may write others at the same time: FormsLayout::rows_apart.
+  bool x_rows_apart = false;
 };
 
 // What a layer keeps for backward in a slot that a later layer takes over (kKeptSlots), and its
@@ -100,10 +103,13 @@ struct TokenBuffers {
 // Byte offsets in the buffer QuantBuffers::forms of the quantised operands of the GEMM at hand,
 // each on a 256-byte boundary; N = tokens of a micro-batch.
 struct FormsLayout {
-  int64_t rows = 0;                // x of fprop, [N, in]
-  int64_t dy_rows = 0;             // dy of dgrad, [N, out]
-  int64_t dy_columns = 0;          // dy of wgrad, [out, N]
-  int64_t waiting_dy_columns = 0;  // the same for sites whose dy waits; without any, dy_columns
+  int64_t rows = 0;        // x of fprop, [N, in]
+  int64_t rows_apart = 0;  // the same for sites whose x's rows lie apart; without any, rows
+  int64_t dy_rows = 0;     // dy of dgrad, [N, out]
+  int64_t dy_columns = 0;  // dy of wgrad, [out, N]
+  // Both for sites whose dy waits; without any, dy_rows and dy_columns.
+  int64_t waiting_dy_rows = 0;
+  int64_t waiting_dy_columns = 0;
   int64_t bytes = 0;
 };
 

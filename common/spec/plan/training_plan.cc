@@ -369,15 +369,17 @@ void AddWorkspace(const BlockScope& scope, PlanBuilder& out) {
   AddGradients(scope, out);
 }
 
-// Width of the widest dy whose columns wait; 0: none do.
-int64_t WidestWaitingDy(const TrainingPlanOptions& o) {
+// The largest extent `dimension` of the weights whose sites say `is`; 0: none do.
+int64_t WidestSite(const TrainingPlanOptions& o,
+                   bool (*GemmSites::*is)(const BlockScope&),
+                   size_t dimension) {
   const BlockScope scope(o);
   int64_t widest = 0;
   for (const PlacedBlock& placed : BlocksOf(o.shape)) {
     for (const GemmSites& sites : placed.block->sites(o.shape)) {
       const int weight = FindParameter(*o.table, sites.weight, placed.layer);
-      if (weight >= 0 && sites.dy_waits != nullptr && sites.dy_waits(scope)) {
-        widest = std::max(widest, (*o.table)[static_cast<size_t>(weight)].shape[0]);
+      if (weight >= 0 && sites.*is != nullptr && (sites.*is)(scope)) {
+        widest = std::max(widest, (*o.table)[static_cast<size_t>(weight)].shape[dimension]);
       }
     }
   }
@@ -551,11 +553,16 @@ FormsLayout LayoutForms(const TrainingPlanOptions& o) {
     return offset;
   };
   layout.rows = place(p.LargestForm(&Recipe::fprop, &Gemm::a, n, widest_x));
+  const int64_t apart = WidestSite(o, &GemmSites::x_rows_apart, 1);
+  layout.rows_apart =
+      apart > 0 ? place(p.LargestForm(&Recipe::fprop, &Gemm::a, n, apart)) : layout.rows;
   layout.dy_rows = place(p.LargestForm(&Recipe::dgrad, &Gemm::a, n, widest_dy));
   // The scales of fewer lines are padded to as many.
   layout.dy_columns =
       place(p.LargestForm(&Recipe::wgrad, &Gemm::b, (widest_dy + 127) / 128 * 128, n));
-  const int64_t waiting = WidestWaitingDy(o);
+  const int64_t waiting = WidestSite(o, &GemmSites::dy_waits, 0);
+  layout.waiting_dy_rows =
+      waiting > 0 ? place(p.LargestForm(&Recipe::dgrad, &Gemm::a, n, waiting)) : layout.dy_rows;
   layout.waiting_dy_columns =
       waiting > 0 ? place(p.LargestForm(&Recipe::wgrad, &Gemm::b, waiting, n)) : layout.dy_columns;
   layout.bytes = end;

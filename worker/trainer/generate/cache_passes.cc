@@ -25,7 +25,9 @@ TensorView PartOf(const TensorView& cache,
 
 absl::Status PrefillCache::Attend(const kernels::Exec& exec,
                                   int layer,
+                                  const kernels::QkNormRopeForwardArgs& rope,
                                   const kernels::AttentionForwardArgs& args) {
+  HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope));
   HEARTH_RETURN_IF_ERROR(kernels::AttentionForward(exec, args));
   kernels::FillCacheArgs fill;
   // The last pass may have sequences behind the last text; their lengths are 0.
@@ -42,15 +44,22 @@ absl::Status PrefillCache::Attend(const kernels::Exec& exec,
 }
 
 size_t PrefillCache::WorkspaceBytes(const kernels::Exec& exec,
+                                    const kernels::QkNormRopeForwardArgs&,
                                     const kernels::AttentionForwardArgs& args) const {
   return kernels::AttentionForwardWorkspaceBytes(exec, args);
 }
 
 kernels::CachedAttentionArgs DecodeCache::ArgsOf(int layer,
+                                                 const kernels::QkNormRopeForwardArgs& rope,
                                                  const kernels::AttentionForwardArgs& args) const {
   kernels::CachedAttentionArgs cached;
   cached.dims = memory_.dims;
-  cached.qkv = args.qkv;
+  if (kernels::CachedAttentionRotates(rope)) {
+    cached.qkv = rope.qkv;
+    cached.rope = rope.rope;
+  } else {
+    cached.qkv = args.qkv;
+  }
   cached.positions = positions_;
   cached.keys = PartOf(memory_.keys, memory_.dims, layer, 0, memory_.dims.batch);
   cached.values = PartOf(memory_.values, memory_.dims, layer, 0, memory_.dims.batch);
@@ -63,13 +72,18 @@ kernels::CachedAttentionArgs DecodeCache::ArgsOf(int layer,
 
 absl::Status DecodeCache::Attend(const kernels::Exec& exec,
                                  int layer,
+                                 const kernels::QkNormRopeForwardArgs& rope,
                                  const kernels::AttentionForwardArgs& args) {
-  return kernels::CachedAttention(exec, ArgsOf(layer, args));
+  if (!kernels::CachedAttentionRotates(rope)) {
+    HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope));
+  }
+  return kernels::CachedAttention(exec, ArgsOf(layer, rope, args));
 }
 
 size_t DecodeCache::WorkspaceBytes(const kernels::Exec& exec,
+                                   const kernels::QkNormRopeForwardArgs& rope,
                                    const kernels::AttentionForwardArgs& args) const {
-  return kernels::CachedAttentionWorkspaceBytes(exec, ArgsOf(0, args));
+  return kernels::CachedAttentionWorkspaceBytes(exec, ArgsOf(0, rope, args));
 }
 
 }  // namespace hearth::trainer

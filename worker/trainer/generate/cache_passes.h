@@ -27,8 +27,10 @@ class PrefillCache : public KeyValueCache {
   void Read(int64_t first) { first_ = first; }
   absl::Status Attend(const kernels::Exec& exec,
                       int layer,
+                      const kernels::QkNormRopeForwardArgs& rope,
                       const kernels::AttentionForwardArgs& args) override;
   size_t WorkspaceBytes(const kernels::Exec& exec,
+                        const kernels::QkNormRopeForwardArgs& rope,
                         const kernels::AttentionForwardArgs& args) const override;
 
  private:
@@ -37,7 +39,7 @@ class PrefillCache : public KeyValueCache {
   int64_t first_ = 0;
 };
 
-// The next token of every text.
+// The next token of every text. Attention rotates it by itself where it can: one kernel less.
 class DecodeCache : public KeyValueCache {
  public:
   // positions: [B] i32, of the tokens that the pass reads.
@@ -46,12 +48,16 @@ class DecodeCache : public KeyValueCache {
 
   absl::Status Attend(const kernels::Exec& exec,
                       int layer,
+                      const kernels::QkNormRopeForwardArgs& rope,
                       const kernels::AttentionForwardArgs& args) override;
   size_t WorkspaceBytes(const kernels::Exec& exec,
+                        const kernels::QkNormRopeForwardArgs& rope,
                         const kernels::AttentionForwardArgs& args) const override;
 
  private:
-  kernels::CachedAttentionArgs ArgsOf(int layer, const kernels::AttentionForwardArgs& args) const;
+  kernels::CachedAttentionArgs ArgsOf(int layer,
+                                      const kernels::QkNormRopeForwardArgs& rope,
+                                      const kernels::AttentionForwardArgs& args) const;
 
   CacheMemory memory_;
   kernels::TensorView positions_;

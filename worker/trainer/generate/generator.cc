@@ -238,6 +238,8 @@ absl::Status Generator::Allocate(spec::GenerationPlan plan) {
   decode_.cache = std::make_unique<DecodeCache>(
       CacheAt(*arena_), decode_.arena->Typed(decode_.arena->ids().batch.positions, DType::kI32));
   HEARTH_RETURN_IF_ERROR(BindModel(options_.batch, 1, decode_));
+  // Many short kernels one behind the other: what each needs to begin passes beside the one before.
+  decode_.exec.early_start = kernels::EarlyStartAllowed();
   BindTexts();
   BindHost();
   for (std::unique_ptr<kernels::Event>& event : sent_) {

@@ -15,7 +15,7 @@ namespace {
 
 absl::Status ForwardSwiglu(const Exec& exec, Activation /*kind*/, const ActivationForward& f) {
   const kernels::SwigluForwardArgs args = {f.outputs, f.input};
-  return f.product.has_value() ? kernels::GatedGemmForward(exec, {*f.product, args})
+  return f.product.has_value() ? kernels::GatedGemmForward(exec, {*f.product, args, f.input_read})
                                : kernels::SwigluForward(exec, args);
 }
 

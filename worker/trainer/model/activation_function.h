@@ -19,6 +19,7 @@ struct ActivationForward {
   kernels::ActivationOutputs outputs;        // of [N, F]
   kernels::TensorView input;                 // [N, in]
   std::optional<kernels::GemmArgs> product;  // writes the input first
+  bool input_read = true;  // afterwards; if not, a product may leave its contents undefined
 };
 
 struct ActivationBackward {

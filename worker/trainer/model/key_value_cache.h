@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "kernels/attention/attention.h"
 #include "kernels/core/exec.h"
+#include "kernels/qk_norm_rope/qk_norm_rope.h"
 
 namespace hearth::trainer {
 
@@ -14,12 +15,15 @@ class KeyValueCache {
  public:
   virtual ~KeyValueCache() = default;
 
-  // `args`: attention of the layer's tokens to one another, as a pass without a cache calls it. Its
-  // qkv [N, (Hq + 2 Hkv) D] has the positions applied; out is written.
+  // What a pass without a cache calls one after the other: `rope`, of what the projection made, and
+  // attention of the layer's tokens to one another, of what rope wrote. args.out is written; what
+  // is in rope.out after it is undefined.
   virtual absl::Status Attend(const kernels::Exec& exec,
                               int layer,
+                              const kernels::QkNormRopeForwardArgs& rope,
                               const kernels::AttentionForwardArgs& args) = 0;
   virtual size_t WorkspaceBytes(const kernels::Exec& exec,
+                                const kernels::QkNormRopeForwardArgs& rope,
                                 const kernels::AttentionForwardArgs& args) const = 0;
 };
 

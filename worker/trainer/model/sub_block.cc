@@ -35,7 +35,10 @@ Operand ModelContext::XOperand(spec::Slot slot,
                                void* columns) const {
   OperandBuffers buffers;
   buffers.plain = plain;
-  buffers.rows = quant->empty() ? nullptr : Forms(ids().quant.layout.rows);
+  if (!quant->empty()) {
+    const spec::FormsLayout& layout = ids().quant.layout;
+    buffers.rows = Forms(ids().Site(slot, layer).x_rows_apart ? layout.rows_apart : layout.rows);
+  }
   buffers.columns = columns;
   return Bind(Role::kX, slot, layer, buffers);
 }
@@ -45,9 +48,9 @@ Operand ModelContext::DyOperand(spec::Slot slot, int layer, const TensorView& pl
   buffers.plain = plain;
   if (!quant->empty()) {
     const spec::FormsLayout& layout = ids().quant.layout;
-    buffers.rows = Forms(layout.dy_rows);
-    buffers.columns =
-        Forms(ids().Site(slot, layer).dy_waits ? layout.waiting_dy_columns : layout.dy_columns);
+    const bool waits = ids().Site(slot, layer).dy_waits;
+    buffers.rows = Forms(waits ? layout.waiting_dy_rows : layout.dy_rows);
+    buffers.columns = Forms(waits ? layout.waiting_dy_columns : layout.dy_columns);
   }
   return Bind(Role::kDy, slot, layer, buffers);
 }

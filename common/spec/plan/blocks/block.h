@@ -133,8 +133,12 @@ struct GemmSites {
   // At every level of recomputation backward makes x_columns from what else is kept. Null: where x
   // is made, they are.
   bool (*backward_makes_columns)(const BlockScope& scope) = nullptr;
-  // Something else is quantised between dgrad and wgrad, so dy's columns have bytes of their own.
+  // Something else is quantised between dgrad and wgrad, maybe by the kernel of dgrad itself, so
+  // dy's rows and columns have bytes of their own.
   bool (*dy_waits)(const BlockScope& scope) = nullptr;
+  // The kernel of fprop that reads x's rows may write those of the next x at the same time, so they
+  // have bytes of their own.
+  bool (*x_rows_apart)(const BlockScope& scope) = nullptr;
   // From this level of recomputation on backward runs fprop again.
   std::optional<Recompute> again_from = std::nullopt;
 };

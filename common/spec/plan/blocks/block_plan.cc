@@ -257,6 +257,7 @@ void BindSites(const BlockScope& scope, StepBuffers& ids) {
       bound.backward_makes_columns =
           sites.backward_makes_columns != nullptr && sites.backward_makes_columns(scope);
       bound.dy_waits = sites.dy_waits != nullptr && sites.dy_waits(scope);
+      bound.x_rows_apart = sites.x_rows_apart != nullptr && sites.x_rows_apart(scope);
     }
   }
 }

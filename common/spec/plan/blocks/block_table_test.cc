@@ -174,7 +174,9 @@ TEST(BlocksTest, QuantisedSites_SayWhatBackwardMakesAndWhatWaits) {
     const char* recipe;
     bool attention_again;
     bool activated_again;
-    bool waits;  // SwiGLU's backward quantises its output before down's wgrad
+    // SwiGLU's backward quantises its output before down's wgrad, and forward's product may write
+    // the rows of that output while it reads its own.
+    bool waits;
   };
   for (const Row& row : {Row{"hearth-112m", "fp8", false, true, true},
                          Row{"hearth-112m", "fp8_current", false, true, false},
@@ -190,10 +192,13 @@ TEST(BlocksTest, QuantisedSites_SayWhatBackwardMakesAndWhatWaits) {
     EXPECT_EQ(down.backward_makes_columns, row.activated_again);
     EXPECT_EQ(down.dy_waits, row.waits);
     const FormsLayout& layout = plan.ids.quant.layout;
+    EXPECT_EQ(layout.waiting_dy_rows != layout.dy_rows, row.waits);
     EXPECT_EQ(layout.waiting_dy_columns != layout.dy_columns, row.waits);
+    EXPECT_EQ(layout.rows_apart != layout.rows, row.waits);
     EXPECT_EQ(layout.bytes, plan.At(plan.ids.quant.forms).bytes);
     for (const SiteBuffers& site : plan.ids.sites) {
       EXPECT_TRUE(!site.dy_waits || site.weight == Slot::kFfnDown);
+      EXPECT_EQ(site.x_rows_apart, row.waits && site.weight == Slot::kFfnIn);
     }
   }
 }

@@ -45,9 +45,18 @@ bool DownGradientWaits(const BlockScope& b) {
          precision.RecipeOf(Slot::kFfnIn).wgrad.b.scale_known_before();
 }
 
+// The product of gate and up may write the rows of SwiGLU's output in its own kernel
+// (kernels/gated_gemm).
+bool ProductWritesActivated(const BlockScope& b) {
+  return b.narrow && b.shape.activation == Activation::kSwiglu &&
+         b.options.precision.RecipeOf(Slot::kFfnDown).fprop.a.scale_known_before();
+}
+
 std::vector<GemmSites> Sites(const ModelShape& /*shape*/) {
+  GemmSites in = NormedSites(Slot::kFfnIn, Id, Id(&Ids::projected), Recompute::kFfn);
+  in.x_rows_apart = &ProductWritesActivated;
   return {
-      NormedSites(Slot::kFfnIn, Id, Id(&Ids::projected), Recompute::kFfn),
+      in,
       {.weight = Slot::kFfnDown,
        .x = Id(&Ids::activated),
        .x_columns = Id(&Ids::activated_columns),

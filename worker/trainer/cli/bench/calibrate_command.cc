@@ -2,6 +2,7 @@
 // that is as busy, and as warm, as in a step, and the watts that they take, as a file of
 // configs/calibration. The rest of such a file is not measured here: tests/bench/plan_accuracy.py
 // compares whole jobs.
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <limits>
@@ -39,7 +40,7 @@ using kernels::DType;
 // Seconds since the start. Products that are not tuned by the first are left out, and those that
 // are not measured by the second; after it comes what is measured alone.
 constexpr double kTunedAfter = 13;
-constexpr double kProductsAfter = 46;
+constexpr double kProductsAfter = 44;
 constexpr double kMoreForEachScheme = 25;  // as several schemes measure every product
 // Seconds of load.
 constexpr double kWarmSeconds = 3;     // before anything counts
@@ -48,6 +49,7 @@ constexpr double kAttentionSeconds = 0.3;
 constexpr double kProductSeconds = 0.13;
 // What is alone also gives watts, for which the GPU's counter is too slow below 3.
 constexpr double kAloneSeconds = 3;
+constexpr double kLaunchSeconds = 0.5;  // of each of the two copies that say what a launch takes
 // A step at the power limit, in rounds: products most of the time, and kernels that memory bounds,
 // which take less power and leave some to the others.
 constexpr double kStepProductsMs = 6.4;
@@ -141,9 +143,10 @@ class Calibrator {
         absl::StrFormat("Memory-bound kernels in rounds of %g ms after %g ms of products, %g s. "
                         "Medians over the last two thirds of a time.",
                         kStepMemoryMs, kStepProductsMs, kAmongSeconds),
-        absl::StrFormat("Copies (a kernel of 1 GiB), launches (a graph of the smallest kernels) "
-                        "and watts: %g s each, afterwards.",
-                        kAloneSeconds),
+        absl::StrFormat(
+            "Copies (a kernel of 1 GiB) and watts: %g s each, afterwards. Launches: what "
+            "a copy of 4 MiB takes beside its bytes.",
+            kAloneSeconds),
         absl::StrFormat("No pauses, values normal. %d of %d products, the first of the list.",
                         products_done_, products_listed_),
     };
@@ -352,6 +355,7 @@ class Calibrator {
     HEARTH_ASSIGN_OR_RETURN(const auto copied, meter_.Repeat(copy.call, kAloneSeconds));
     HEARTH_ASSIGN_OR_RETURN(const MemoryCalls smallest, MakeSmallestKernel(exec_));
     HEARTH_ASSIGN_OR_RETURN(const auto gap, meter_.Repeat(smallest.call, kAloneSeconds));
+    HEARTH_ASSIGN_OR_RETURN(const double beside_bytes, MillisecondsBesideBytes());
     for (spec::Calibration& c : files_) {
       c.product_watts = product.watts;
       c.attention_watts = backward.watts;
@@ -359,10 +363,19 @@ class Calibrator {
       c.memory_watts = copied.watts;
       c.elementwise = passes_speed_ / c.copy;
       c.optimizer = adamw_speed_ / c.copy;
-      c.launch_seconds = gap.ms * 1e-3;
+      c.launch_seconds = std::max(gap.ms, beside_bytes) * 1e-3;
       c.gap_watts = gap.watts;
     }
     return absl::OkStatus();
+  }
+
+  // Of a kernel that fills the GPU: two times that of a copy, less that of one twice as large.
+  absl::StatusOr<double> MillisecondsBesideBytes() {
+    HEARTH_ASSIGN_OR_RETURN(const MemoryCalls one, MakeCachedCopy(exec_, 1));
+    HEARTH_ASSIGN_OR_RETURN(const auto once, meter_.Repeat(one.call, kLaunchSeconds));
+    HEARTH_ASSIGN_OR_RETURN(const MemoryCalls two, MakeCachedCopy(exec_, 2));
+    HEARTH_ASSIGN_OR_RETURN(const auto twice, meter_.Repeat(two.call, kLaunchSeconds));
+    return 2 * once.ms - twice.ms;
   }
 
   kernels::CudaContext& context_;

@@ -20,7 +20,8 @@ constexpr DType kBF16 = DType::kBF16;
 constexpr DType kF32 = DType::kF32;
 constexpr int64_t kCopyValues = int64_t{1} << 29;  // of two bytes
 constexpr int64_t kSmallestValues = 8;             // one access of a thread
-constexpr int64_t kRows = 32768;                   // tokens
+constexpr int64_t kCachedValues = int64_t{1} << 21;
+constexpr int64_t kRows = 32768;  // tokens
 constexpr int64_t kHidden = 2048;
 constexpr int64_t kFfn = 5632;
 constexpr int64_t kParameters = int64_t{1} << 26;
@@ -97,6 +98,10 @@ absl::StatusOr<MemoryCalls> MakeCopy(const kernels::Exec& exec) {
 
 absl::StatusOr<MemoryCalls> MakeSmallestKernel(const kernels::Exec& exec) {
   return CopyOf(exec, kSmallestValues);
+}
+
+absl::StatusOr<MemoryCalls> MakeCachedCopy(const kernels::Exec& exec, int64_t times) {
+  return CopyOf(exec, times * kCachedValues);
 }
 
 absl::StatusOr<MemoryCalls> MakeLayerPasses(const kernels::Exec& exec) {

@@ -34,7 +34,7 @@ class Attention : public ResidualBlock {
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
 
  private:
-  // Rotated q, k and v to attention output, plain.
+  // What the projection made to attention output, plain.
   absl::Status AttendPlain(const kernels::Exec& exec);
   absl::Status Inner(const kernels::Exec& exec, const Pass& pass) override;
   absl::StatusOr<TensorView> InnerBackward(const kernels::Exec& exec,
@@ -126,7 +126,7 @@ void Attention::BindAttention(const ModelContext& c) {
 size_t Attention::WorkspaceBytes(const kernels::Exec& exec) const {
   const size_t attention = cache_ == nullptr
                                ? kernels::AttentionForwardWorkspaceBytes(exec, attention_forward_)
-                               : cache_->WorkspaceBytes(exec, attention_forward_);
+                               : cache_->WorkspaceBytes(exec, rope_forward_, attention_forward_);
   size_t bytes = std::max({ResidualBlock::WorkspaceBytes(exec), attention,
                            kernels::QkNormRopeForwardWorkspaceBytes(rope_forward_)});
   if (training()) {
@@ -137,13 +137,15 @@ size_t Attention::WorkspaceBytes(const kernels::Exec& exec) const {
 }
 
 absl::Status Attention::AttendPlain(const kernels::Exec& exec) {
-  return cache_ == nullptr ? kernels::AttentionForward(exec, attention_forward_)
-                           : cache_->Attend(exec, layer_, attention_forward_);
+  if (cache_ != nullptr) {
+    return cache_->Attend(exec, layer_, rope_forward_, attention_forward_);
+  }
+  HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
+  return kernels::AttentionForward(exec, attention_forward_);
 }
 
 absl::Status Attention::Inner(const kernels::Exec& exec, const Pass& pass) {
   HEARTH_RETURN_IF_ERROR(in().Forward(exec, pass, qkv_));
-  HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
   HEARTH_RETURN_IF_ERROR(AttendPlain(exec));
   // Attention writes no quantised forms: they take a pass of their own.
   return out().x().Make(exec, pass, attention_, attention_again_ ? Forms::kRows : Forms::kBoth);
