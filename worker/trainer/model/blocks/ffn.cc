@@ -82,8 +82,8 @@ absl::Status DenseFfn::Activate(
   args.outputs.keep = narrow && keep ? kept_ : none;
   args.outputs.kept = narrow && forms == Forms::kColumns ? kept_ : none;
   args.input = projected_;
-  // Backward reads what quantised passes keep, or else the projection itself.
-  args.input_read = pass.record && (kept_.empty() || !Quantised(pass));
+  // Backward reads what such passes keep, or else the projection itself.
+  args.input_read = !narrow || kept_.empty();
   if (project) {
     HEARTH_ASSIGN_OR_RETURN(args.product, in().ForwardProduct(exec, pass, projected_));
   }
