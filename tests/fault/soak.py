@@ -107,11 +107,13 @@ class Watch:
 
     HEALTHY = ("running", "succeeded")
     ON_ITS_WAY = (*HEALTHY, "starting")  # a fault can disturb it
+    NOTICED_BY = ("worker:", "user:")    # actors of events that tell of a fault
 
     def __init__(self, cluster, jobs):
         self.cluster, self.began, self.over = cluster, time.monotonic(), threading.Event()
         self.recorder = soak_dossier.Recorder(cluster)
         self.seen = {job_id: [(self.began, int(job["epoch"]), "running")] for job_id, job in jobs.items()}  # each change: when, epoch, state
+        self.notices = {}  # by job: when an event of it says that the coordinator has noticed something
         self.thread = threading.Thread(target=self.look, daemon=True)
         self.thread.start()
 
@@ -131,12 +133,21 @@ class Watch:
         self.over.set()
         self.thread.join()
 
+    def read_notices(self, job_id, events):
+        """`events`: those of the job. Their times are right whatever the day is, as the soak lets the coordinator's clock jump by days."""
+        now, wall = time.monotonic(), time.time()
+        stamps = [soak_dossier.STAMP.match(event["time"] + " ") for event in events
+                  if event["actor"].startswith(self.NOTICED_BY) and event["type"] != "note"]
+        self.notices[job_id] = [now + soak_dossier.seconds_after(stamp, wall) for stamp in stamps]
+
     def after(self, job_id, began, until):
-        """Seconds from a fault's beginning until the job was seen to be disturbed, before `until`, and until it ran again; None for what was
-        not seen. A fault that finds the job stopped already, by the one before, does not disturb it."""
+        """Seconds from a fault's beginning until the coordinator noticed it in the job, before `until`, and until the job ran again; None for
+        what was not seen. It has noticed it at the time of its event, which others see after a commit, or when the job was seen to be
+        disturbed. A fault that finds the job stopped already, by the one before, does not disturb it."""
         before = [change for change in self.seen[job_id] if change[0] <= began][-1]
         later = [(at, epoch > before[1], state) for at, epoch, state in self.seen[job_id] if at > began]
-        noticed = next((at for at, again, state in later if again or state not in self.ON_ITS_WAY), until)
+        noticed = min([at for at, again, state in later if again or state not in self.ON_ITS_WAY][:1] +
+                      [at for at in self.notices.get(job_id, ()) if at > began] + [until])
         if before[2] not in self.ON_ITS_WAY or noticed >= until:
             return None, None
         runs = next((at for at, again, state in later if again and state in self.HEALTHY), None)
@@ -427,7 +438,7 @@ class Soak:
     def expect_recovery(self, jobs, names, hits, ended, watch):
         """The jobs in `ended` cannot have got over the faults without a new start, after that epoch."""
         hit = set().union(*(job_ids for _, job_ids in hits))
-        kind = "one behind another" if len(names) == 2 else names[0].split()[0]
+        kind = soak_faults.kind_of(names)
 
         def goes_on(job_id):
             before, now = jobs[job_id], self.cluster.job(job_id)
@@ -444,6 +455,8 @@ class Soak:
                                       f"{[e['message'] for e in self.cluster.events(job_id)][-3:]}")
                 raise Failure(self.restarted[-1])
         watch.end()
+        for job_id in hit:
+            watch.read_notices(job_id, self.answer(lambda: self.cluster.events(job_id)))
         noticed, runs = watch.slowest(hits)
         for name in self.cluster.workers:
             self.cluster.wait_worker(name)

@@ -26,6 +26,7 @@ class Fault:
     act: object
     alone: bool = False  # only as the first of two
     needs: str = ""  # of the soak: "hosts", "disks"
+    away: bool = False  # for a while there is no coordinator, or it has just started: it judges nobody
     what: str = ""  # for the table
 
 
@@ -266,17 +267,25 @@ FAULTS = (
     Fault("cut_worker", 2, cut_worker, needs="hosts", what="a worker's cable is pulled for 0.2 to 9 s"),
     Fault("mute_worker", 1, mute_worker, needs="hosts", what="what a worker sends is lost for 0.2 to 9 s"),
     Fault("deafen_worker", 1, deafen_worker, needs="hosts", what="what is sent to a worker is lost for 0.2 to 9 s"),
-    Fault("kill_coordinator", 3, kill_coordinator, what="the coordinator is killed, and back within 2 s"),
-    Fault("end_coordinator", 1, end_coordinator, what="the coordinator is asked to end, and back within 2 s"),
-    Fault("upgrade_coordinator", 1, upgrade_coordinator, what="the coordinator is replaced by another version"),
-    Fault("stop_coordinator", 2, stop_coordinator, what="the coordinator is stopped for 0.2 to 4 s"),
+    Fault("kill_coordinator", 3, kill_coordinator, away=True, what="the coordinator is killed, and back within 2 s"),
+    Fault("end_coordinator", 1, end_coordinator, away=True, what="the coordinator is asked to end, and back within 2 s"),
+    Fault("upgrade_coordinator", 1, upgrade_coordinator, away=True, what="the coordinator is replaced by another version"),
+    Fault("stop_coordinator", 2, stop_coordinator, away=True, what="the coordinator is stopped for 0.2 to 4 s"),
     Fault("second_coordinator", 1, second_coordinator, what="a second coordinator starts on the data dir"),
-    Fault("slow_disk", 1, slow_disk, what="commits take 100 ms longer, moving records 1 s"),
-    Fault("failing_disk", 1, failing_disk, what="a write of the store fails"),
-    Fault("full_data_disk", 1, full_data_disk, needs="disks", what="the data dir's disk is full for 0.5 to 4 s"),
+    Fault("slow_disk", 1, slow_disk, away=True, what="commits take 100 ms longer, moving records 1 s"),
+    Fault("failing_disk", 1, failing_disk, away=True, what="a write of the store fails"),
+    Fault("full_data_disk", 1, full_data_disk, needs="disks", away=True, what="the data dir's disk is full for 0.5 to 4 s"),
     Fault("full_checkpoint_disk", 1, full_checkpoint_disk, needs="disks", what="the checkpoints' disk is full for 0.5 to 4 s"),
     Fault("jump_clock", 2, jump_clock, what="a daemon's wall clock jumps by a day or two"),
-    Fault("submit_into_a_kill", 1, submit_into_a_kill, alone=True, what="the coordinator is killed while a job is submitted"),
+    Fault("submit_into_a_kill", 1, submit_into_a_kill, alone=True, away=True, what="the coordinator is killed while a job is submitted"),
     Fault("pause", 1, pause, alone=True, what="a job is paused and resumed"),
     Fault("cancel", 1, cancel, alone=True, what="a job is cancelled and resumed"),
 )
+
+
+def kind_of(names):
+    """The row of the table for one fault, or for two of which the second came right behind the first. `names`: a fault's, then its workers."""
+    rows = [fault for name in names for fault in FAULTS if fault.name == name.split()[0]]
+    if len(rows) == 1:
+        return rows[0].name
+    return "two, coordinator away" if any(fault.away for fault in rows) else "one behind another"

@@ -48,8 +48,8 @@ def cell(spread_of_times):
 def table(runs):
     """`runs`: summaries of soak.py."""
     whole = merge(runs)
-    lines = ["Seconds from the beginning of a fault, its own duration included, until a job that it disturbed was seen to be, until that",
-             "job made steps again, and until all jobs made steps and all workers were back: p50 p90 max. -: it disturbed none.", "",
+    lines = ["Seconds from the beginning of a fault, its own duration included, until the coordinator noticed it in a job (by the job's event),",
+             "until that job made steps again, and until all jobs made steps and all workers were back: p50 p90 max. -: none was disturbed.", "",
              f"{'fault':<22} {'times':>5}" + "".join(f"{column:>19}" for column in COLUMNS)]
     for kind, row in whole["spreads"].items():
         lines.append(f"{kind:<22} {row['times']:>5}" + "".join(f"{cell(row[column]):>19}" for column in COLUMNS))

@@ -72,7 +72,7 @@ class WatchTest(unittest.TestCase):
 
     def watch(self, *changes):
         watch = soak.Watch.__new__(soak.Watch)
-        watch.recorder = soak_dossier.Recorder(None)
+        watch.recorder, watch.notices = soak_dossier.Recorder(None), {}
         watch.seen = {"a": [(100, 1, "running"), *changes], "b": [(100, 4, "running")]}
         return watch
 
@@ -96,6 +96,38 @@ class WatchTest(unittest.TestCase):
     def test_without_a_disturbance_there_are_no_times(self):
         self.assertEqual(self.watch().slowest([(101, {"a"})]), (None, None))
         self.assertEqual(self.watch().slowest([(101, set())]), (None, None))
+
+    def test_noticed_is_the_time_of_the_event_not_of_the_commit_after_it(self):
+        watch = self.watch((105, 1, "recovering"), (106, 2, "running"))
+        watch.notices["a"] = [99, 104.2]
+        self.assertEqual([round(at, 3) for at in watch.slowest([(101, {"a"})])], [3.2, 5])
+        self.assertEqual(watch.times([(101, {"a"}), (104, {"a"})])[0][2:], (None, None), "it came after the second had begun")
+        watch.notices["a"] = [105.01]
+        self.assertEqual(watch.slowest([(101, {"a"})]), (4, 5), "an event after the disturbance changes nothing")
+
+    def test_a_silence_is_noticed_though_the_job_goes_on(self):
+        watch = self.watch()
+        watch.notices["a"] = [105]
+        self.assertEqual(watch.slowest([(101, {"a"})]), (4, None))
+        watch = self.watch((108, 1, "recovering"), (109, 2, "running"))
+        watch.notices["a"] = [105, 108]
+        self.assertEqual(watch.slowest([(101, {"a"})]), (4, 8))
+
+    def test_notices_are_events_of_workers_and_users_whatever_the_day(self):
+        watch, now = self.watch(), time.time()
+
+        def event(ago, actor, kind="state", days=0):
+            at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(int(now) - ago + days * soak_dossier.DAY)) + f".{int(now % 1 * 1e9):09d}Z"
+            return {"time": at, "actor": actor, "type": kind}
+        watch.read_notices("a", [event(9, "scheduler"), event(8, "worker:w1", "warning"), event(7, "worker:w2", days=1), event(6, "user:root", "note"),
+                                 event(5, "user:root", days=-1), event(4, "coordinator", "recovery"), event(3, "trainer")])
+        self.assertEqual([round(time.monotonic() - at) for at in watch.notices["a"]], [8, 7, 5])
+
+    def test_two_faults_are_told_apart_by_whether_a_coordinator_judges(self):
+        self.assertEqual(soak_faults.kind_of(["stop_worker w1"]), "stop_worker")
+        self.assertEqual(soak_faults.kind_of(["pause w1 w2", "stop_worker w1"]), "one behind another")
+        self.assertEqual(soak_faults.kind_of(["hang_step w1", "stop_coordinator"]), "two, coordinator away")
+        self.assertEqual({f.name for f in soak_faults.FAULTS if f.away} & {"second_coordinator", "jump_clock", "kill_worker"}, set())
 
     def test_what_is_slow_gets_a_dossier(self):
         watch = self.watch((103, 1, "recovering"), (109.5, 2, "running"))
