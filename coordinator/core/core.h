@@ -182,10 +182,11 @@ struct RestoredState {
 
 struct CoreOptions {
   int64_t generation = 1;  // incremented durably by the store at each start
-  absl::Duration heartbeat = absl::Seconds(1);
-  // Without heartbeat and progress = lost. So a cut cable is noticed within 5 s, with the pause
-  // between two looks, and a stall of 3.5 s is no loss even if it began just before a heartbeat.
-  absl::Duration silence = absl::Milliseconds(4500);
+  absl::Duration heartbeat = absl::Milliseconds(500);
+  // Without heartbeat and progress = lost. A worker that hears nothing any more is heard up to a
+  // heartbeat later, so this and a heartbeat are well within 5 s. A stall of 3.5 s is no loss even
+  // if it began just before a heartbeat; TCP then has sent a lost packet again (after 3.1 s).
+  absl::Duration silence = absl::Seconds(4);
   // The same for a worker whose stream has ended and who does not dial again. Its process is gone
   // or cannot reach us; a stream breaks at once when a daemon is killed.
   absl::Duration disconnect_silence = absl::Seconds(3);

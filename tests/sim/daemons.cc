@@ -99,7 +99,7 @@ void World::Beat(Daemon& daemon, const std::string& incarnation) {
   if (!daemon.up || daemon.incarnation != incarnation) {
     return;
   }
-  After(absl::Seconds(1), [this, &daemon, incarnation] { Beat(daemon, incarnation); });
+  After(core::CoreOptions{}.heartbeat, [this, &daemon, incarnation] { Beat(daemon, incarnation); });
   if (!daemon.welcomed) {
     return;
   }

@@ -15,9 +15,9 @@ constexpr absl::Duration kRecentLoss = absl::Seconds(20);
 // Silences that begin within this of each other have one cause.
 constexpr absl::Duration kTogether = absl::Seconds(5);
 // A worker that missed this many heartbeats does not answer.
-constexpr int kMissedHeartbeats = 3;
+constexpr int kMissedHeartbeats = 6;
 // A worker heard this many heartbeats after another's last message did not fall silent with it.
-constexpr double kHeartbeatsApart = 1.5;
+constexpr int kHeartbeatsApart = 3;
 // So many steps of a job may be missing, beyond CoreOptions::disconnect_silence.
 constexpr int kStepsMissed = 2;
 // Fewer that fall silent together are not taken for a lost network.

@@ -32,7 +32,8 @@ void SilentWorkers::Check() {
     }
     const Gang& gang = gangs_.of(worker->job_id);
     if (!IsOver(gang.last_progress() + liveness_.Excused(*worker, gang.step_time()))) {
-      continue;  // UNREACHABLE: the all-reduce proves it alive
+      NoteUnreachable(*worker);  // the all-reduce proves it alive
+      continue;
     }
     switch (liveness_.CauseOf(*worker, workers_.all(), turn_.mono())) {
       case Liveness::Cause::kGone:
@@ -45,6 +46,26 @@ void SilentWorkers::Check() {
         break;
     }
   }
+}
+
+void SilentWorkers::NoteUnreachable(const WorkerState& worker) {
+  std::erase_if(noted_, [this](const auto& noted) {
+    const WorkerState* known = workers_.Find(noted.first);
+    return known == nullptr || known->last_seen != noted.second;
+  });
+  const std::string& name = worker.worker().worker_id();
+  JobState* job = jobs_.Edit(worker.job_id);
+  if (job == nullptr || !noted_.try_emplace(name, worker.last_seen).second) {
+    return;
+  }
+  states_.Note(*job, "warning", absl::StrCat("worker:", name),
+               absl::StrCat(SilentFor(worker), "; it is not lost as long as the job makes steps"));
+}
+
+std::string SilentWorkers::SilentFor(const WorkerState& worker) const {
+  return absl::StrCat(
+      "worker ", worker.worker().worker_id(), " is silent for ",
+      absl::FormatDuration(absl::Trunc(turn_.mono() - worker.last_seen, absl::Milliseconds(100))));
 }
 
 void SilentWorkers::DeclareLost(const WorkerState& worker) {
@@ -85,17 +106,12 @@ bool SilentWorkers::InQuiet(const WorkerState& worker,
 
 void SilentWorkers::Lose(const WorkerState& worker, const std::string& by) {
   workers_.MarkLost(worker);
-  const std::string name = worker.worker().worker_id();
   // Its tasks are over for us; it must say Hello before it counts again.
   workers_.Close(worker,
                  absl::UnavailableError("nothing was heard from this worker; connect again"),
                  turn_.mono(), turn_.effects());
   liveness_.NoteLoss(worker, turn_.mono());
-  ends_.LoseRankOn(worker,
-                   absl::StrCat("worker ", name, " is silent for ",
-                                absl::FormatDuration(absl::Trunc(turn_.mono() - worker.last_seen,
-                                                                 absl::Milliseconds(100))),
-                                by));
+  ends_.LoseRankOn(worker, absl::StrCat(SilentFor(worker), by));
 }
 
 }  // namespace hearth::coordinator

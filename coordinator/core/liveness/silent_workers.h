@@ -2,6 +2,7 @@
 // judges.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -54,6 +55,9 @@ class SilentWorkers {
   // A grace after a start, a stall or an isolation still holds for this worker.
   // `returns` is made when it is needed.
   bool InQuiet(const WorkerState& worker, std::optional<Liveness::Returns>& returns) const;
+  // Its job gets an event that it is silent and not lost, once for each silence.
+  void NoteUnreachable(const WorkerState& worker);
+  std::string SilentFor(const WorkerState& worker) const;
   // `by` is appended to the reason; "" = the coordinator itself has noticed.
   void Lose(const WorkerState& worker, const std::string& by);
 
@@ -66,6 +70,7 @@ class SilentWorkers {
   GangEnds& ends_;
   Isolation& isolation_;
   absl::Duration next_ = absl::InfiniteDuration();  // monotonic
+  std::map<std::string, absl::Duration> noted_;     // of NoteUnreachable: by worker, its last_seen
 };
 
 }  // namespace hearth::coordinator

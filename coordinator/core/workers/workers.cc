@@ -12,7 +12,7 @@ namespace {
 constexpr int kRetiredKept = 8;
 // Heartbeats between a worker's last word and the end of its stream. TCP gives up a peer that no
 // packet reaches after 5 s (keepalive in common/rpc).
-constexpr int kEndedAtOnce = 3;
+constexpr int kEndedAtOnce = 6;
 
 }  // namespace
 

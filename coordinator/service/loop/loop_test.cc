@@ -119,7 +119,7 @@ TEST_F(LoopTest, LongCommit_ASilentWorkerIsLostAsSoonAsWithoutIt) {
   Release();
   Settle();
   EXPECT_NE(StateOf("w1"), v1::WORKER_STATE_LOST);
-  // 4.5 s of silence, and the second for streams that were held back.
+  // 4 s of silence, and the second for streams that were held back.
   clock_.Advance(absl::Milliseconds(1100));
   Beat(1);
   Settle();
