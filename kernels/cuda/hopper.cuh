@@ -1,4 +1,4 @@
-// Hopper's asynchronous copies of tiles (TMA) and its products of warpgroups (wgmma). The latter are
+// Hopper's asynchronous copies of tiles (TMA) and its products of warpgroups (wgmma). Products are
 // for sm_90a alone: the body of a kernel that uses them stands between #if HEARTH_HOPPER_CODE and
 // #endif. The copies are for sm_90 and later: HEARTH_CLUSTER_CODE.
 //

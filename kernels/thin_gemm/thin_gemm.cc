@@ -20,11 +20,11 @@ constexpr int64_t kEnoughStages = 6;
 std::optional<ThinTiling> WithRing(ThinTiling tiling, const ThinGpu& gpu) {
   const int64_t resident = CeilDiv(tiling.blocks(), gpu.multiprocessors);
   const int64_t room = (gpu.shared_bytes + 1024) / resident - 1024;
-  const int64_t fit = (room - kThinAlignment) / tiling.tile.stage_bytes();
+  const int64_t fit = (room - kThinAlignment - kThinBarrierBytes) / tiling.tile.stage_bytes();
   const int64_t longest = tiling.longest();
   tiling.stages = static_cast<int>(std::min({fit, longest, int64_t{kThinMostStages}}));
   const bool fits = resident <= tiling.tile.most_resident() &&
-                    tiling.stages >= std::min<int64_t>(longest, 2) && tiling.shared_bytes() <= room;
+                    tiling.stages >= std::min<int64_t>(longest, 2) && tiling.block_bytes() <= room;
   return fits ? std::optional<ThinTiling>(tiling) : std::nullopt;
 }
 

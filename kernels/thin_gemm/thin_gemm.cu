@@ -36,8 +36,8 @@ absl::Status Launch(const Exec& exec, const ThinGemmArgs& args, const ThinTiling
   const int shared = tiling.shared_bytes();
   HEARTH_CUDA_RETURN_IF_ERROR(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  // With less, fewer blocks run at once. A multiprocessor that must divide its memory in another way
-  // first becomes idle, so that no block could begin early.
+  // With less, fewer blocks run at once. A multiprocessor that must divide its memory differently
+  // becomes idle first, so that no block could begin early.
   HEARTH_CUDA_RETURN_IF_ERROR(cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
   const cudaLaunchAttribute cluster = ClusterAttribute(tiling.splits);

@@ -1,10 +1,10 @@
 // The kernel of thin_gemm.h. Rows of w are the rows of the matrix units' products, rows of x
 // (tokens) their columns, so that few tokens waste little.
 //
-// TMA brings stages of both to a ring in shared memory, where eight warps multiply them: each has 32
-// of the block's rows and a part of the stage's depth. Sums of one element are added in a fixed
-// order: over the stages in the registers, over warps in shared memory, over the blocks of a cluster
-// by way of one another's shared memory.
+// TMA brings stages of both to a ring in shared memory, where eight warps multiply them: each has
+// 32 of the block's rows and a part of the stage's depth. Sums of one element are added in a fixed
+// order: over the stages in registers, over the warps in shared memory, and over the blocks of a
+// cluster by way of one another's shared memory.
 //
 // The kernel is launched in turn (launch.cuh). It asks for all of w that the ring has room for
 // before it waits for the kernel that makes x: for a small weight, that is all of it.
@@ -270,6 +270,7 @@ __global__ void __launch_bounds__(kThinThreads, ThinTile{kTokens, kRows}.most_re
   constexpr int kQuads = kCols / 4;
   extern __shared__ unsigned char raw[];
   __shared__ TmaBarrier full[kThinMostStages];
+  static_assert(sizeof(full) == kThinBarrierBytes);
   // The same offset in all blocks.
   unsigned char* const memory =
       raw + (kThinAlignment - SharedAddress(raw) % kThinAlignment) % kThinAlignment;

@@ -22,7 +22,7 @@ namespace hearth::kernels {
 //   gate_up : [M, 2F], round(x wT), or absent: nobody reads it
 //   y       : [M, F], round(silu(gate) * up) of what gate_up has or would have: on a GPU the bits
 //             that SwigluForward gives of it
-//   tile_rows, splits : CUDA: rows of w that a block has (kThinTileRows), and blocks that divide K
+//   tile_rows, splits : CUDA: rows of w that a block has (kThinTiles), and blocks that divide K
 //             among them (1, 2, 4 or 8); 0: TileThinGemm decides. Bits depend on both and on the
 //             GPU's size, not on the other rows of x as long as M stays up to 16, 32 or 64
 struct ThinGemmArgs {

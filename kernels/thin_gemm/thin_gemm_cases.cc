@@ -23,7 +23,7 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    // One stage, several, and a last one that is cut; one tile, several, and a last one that is cut.
+    // One stage, several, and a last one that is cut; the same of tiles.
     {"1x64x64", 1, 64, 64},
     {"3x8x8_bias", 3, 8, 8, Form::kBias},
     {"5x72x136", 5, 72, 136},
@@ -163,7 +163,7 @@ absl::Status ThroughDoors(const Exec& exec,
   return GatedGemmForward(exec, args);
 }
 
-// With Exec::thin_products the doors run the thin product: its bits. On the CPU they change nothing.
+// With Exec::thin_products the doors run the thin product: its bits. The CPU knows no such thing.
 OpCase DoorCase(const Shape& s) {
   OpCase c = CommonOf(s);
   c.buffers.push_back({"y_door", c.buffers[2].shape, Role::kOutput});

@@ -33,8 +33,8 @@ std::string Check(const ThinTiling& t, const ThinShape& shape, const ThinGpu& gp
     return "it leaves out a part of y";
   }
   if (resident > t.tile.most_resident() ||
-      resident * (t.shared_bytes() + 1024) > gpu.shared_bytes + 1024) {
-    return absl::StrCat(resident, " blocks of ", t.shared_bytes(), " bytes do not run at once");
+      resident * (t.block_bytes() + 1024) > gpu.shared_bytes + 1024) {
+    return absl::StrCat(resident, " blocks of ", t.block_bytes(), " bytes do not run at once");
   }
   if (t.first(0) != 0 || t.first(t.splits) != (shape.depth + kThinDepth - 1) / kThinDepth) {
     return "the slices are not all of K";

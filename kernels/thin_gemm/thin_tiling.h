@@ -15,6 +15,7 @@ namespace hearth::kernels {
 inline constexpr int kThinThreads = 256;
 inline constexpr int kThinDepth = 64;      // of K in a stage: rows of 128 bytes
 inline constexpr int kThinMostStages = 8;  // of a ring
+inline constexpr int kThinBarrierBytes = kThinMostStages * 8;
 inline constexpr int kThinMostSplits = 8;  // blocks of a cluster that every GPU with clusters takes
 inline constexpr int kThinMostTokens = 64;   // rows of x
 inline constexpr int kThinAlignment = 1024;  // of a stage in shared memory
@@ -36,6 +37,8 @@ struct ThinTile {
   constexpr int shared_bytes(int stages) const {
     return kThinAlignment + std::max(stages * stage_bytes(), sum_bytes());
   }
+  // The same with the barriers of the ring.
+  constexpr int block_bytes(int stages) const { return shared_bytes(stages) + kThinBarrierBytes; }
   // Blocks of a multiprocessor that the registers are enough for.
   constexpr int most_resident() const { return tokens > 16 ? 2 : 3; }
 };
@@ -68,6 +71,7 @@ struct ThinTiling {
   // Stages [first(r), first(r + 1)) are those of block r of a cluster.
   constexpr int64_t first(int rank) const { return slices * rank / splits; }
   constexpr int shared_bytes() const { return tile.shared_bytes(stages); }
+  constexpr int block_bytes() const { return tile.block_bytes(stages); }
 };
 
 // `tile_rows`, `splits`: as ThinGemmArgs has them. None: the GPU cannot run it, or not all of its

@@ -241,7 +241,7 @@ absl::Status Generator::Allocate(spec::GenerationPlan plan) {
   HEARTH_RETURN_IF_ERROR(BindModel(options_.batch, 1, decode_));
   // Many short kernels one behind the other: what each needs to begin passes beside the one before.
   decode_.exec.early_start = kernels::EarlyStartAllowed();
-  // Of few rows, with weights that no pass writes.
+  // A product has few rows here, and no pass writes weights.
   decode_.exec.thin_products = kernels::ThinGemmAllowed();
   BindTexts();
   BindHost();
