@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/attention/own.h"
+#include "kernels/cuda/shared_address.cuh"
 #include "kernels/cuda/util.cuh"
 
 namespace hearth::kernels::cuda {
@@ -79,10 +80,6 @@ __device__ __forceinline__ const int32_t* StartsOf(const int32_t* starts,
                                                    int64_t batch,
                                                    int sequence) {
   return starts == nullptr ? nullptr : starts + batch * sequence;
-}
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
 // Rows of D bf16; the 16-byte chunks of a row are permuted by the row's number, so that ldmatrix's

@@ -33,6 +33,9 @@ struct Exec {
   // CUDA: kernels that can may begin before the kernel before them in the stream has ended
   // (cuda/launch.cuh). For passes of many short kernels, on one stream.
   bool early_start = false;
+  // CUDA: products of few rows may run as thin products (thin_gemm/thin_gemm.h), whose sums have
+  // another order than the library's. For passes of one token a text that write no weight.
+  bool thin_products = false;
   Workspace workspace;
 };
 

@@ -1,5 +1,6 @@
-// Hopper's asynchronous copies of tiles (TMA) and its products of warpgroups (wgmma). For sm_90a
-// alone: the body of a kernel that uses them stands between #if HEARTH_HOPPER_CODE and #endif.
+// Hopper's asynchronous copies of tiles (TMA) and its products of warpgroups (wgmma). Products are
+// for sm_90a alone: the body of a kernel that uses them stands between #if HEARTH_HOPPER_CODE and
+// #endif. The copies are for sm_90 and later: HEARTH_CLUSTER_CODE.
 //
 // Tiles in shared memory have rows of 128 bytes, swizzled: the 16-byte part p of row r lies at p ^
 // (r % 8). They start at multiples of 1,024 bytes.
@@ -10,6 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/shared_address.cuh"
+
 namespace hearth::kernels::cuda {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -17,10 +20,11 @@ namespace hearth::kernels::cuda {
 #else
 #define HEARTH_HOPPER_CODE 0
 #endif
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define HEARTH_CLUSTER_CODE 1
+#else
+#define HEARTH_CLUSTER_CODE 0
+#endif
 
 // A barrier in shared memory that counts arrivals, and bytes that TMA has still to write. It orders
 // what TMA and wgmma do; ordinary memory access of other blocks it does not: that would take fences
@@ -104,6 +108,10 @@ __device__ __forceinline__ void LoadTile(
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(SharedAddress(to)),
       "l"(&map), "r"(SharedAddress(&barrier)), "r"(x), "r"(y)
       : "memory");
+}
+// Fetches the description itself, which the first LoadTile would wait for.
+__device__ __forceinline__ void PrefetchMap(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 // The same to the blocks of the cluster in `mask`, each at the same place, with its own barrier.
 __device__ __forceinline__ void LoadTileToCluster(

@@ -1,5 +1,6 @@
 // Which products around SwiGLU run with it in one kernel, and their launches.
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "common/base/status_macros.h"
@@ -10,6 +11,7 @@
 #include "kernels/gated_gemm/fp8_forward.cuh"
 #include "kernels/gated_gemm/gated_gemm.cuh"
 #include "kernels/gated_gemm/gated_gemm.h"
+#include "kernels/thin_gemm/thin_gemm.h"
 
 namespace hearth::kernels::cuda {
 namespace {
@@ -30,10 +32,12 @@ bool Built() {
 }
 
 // HEARTH_GATED_GEMM=separate: two calls always, to compare.
-bool Wanted(const Exec& exec) {
+bool Allowed() {
   const char* given = GetEnv("HEARTH_GATED_GEMM");
-  return exec.cuda->gpu().major == 9 && (given == nullptr || std::string(given) != "separate") &&
-         Built();
+  return given == nullptr || std::string(given) != "separate";
+}
+bool Wanted(const Exec& exec) {
+  return exec.cuda->gpu().major == 9 && Allowed() && Built();
 }
 
 bool Plain(const TensorView& view) {
@@ -248,6 +252,10 @@ constexpr BackwardKernelRow kBackwardKernels[] = {{TakesBf16, LaunchBf16}, {Take
 }  // namespace
 
 absl::Status GatedGemmForward(const Exec& exec, const GatedGemmForwardArgs& args) {
+  const std::optional<ThinGemmArgs> thin = Allowed() ? ThinFormOf(exec, args) : std::nullopt;
+  if (thin.has_value()) {
+    return cuda::ThinGemm(exec, *thin);
+  }
   if (Wanted(exec) && args.product.transpose_b && !args.product.transpose_a) {
     for (const ForwardKernelRow& row : kForwardKernels) {
       if (row.takes(args)) {

@@ -1,5 +1,6 @@
 // Products on a GPU: which way those with block-scaled operands take, and the emulated one.
 #include <algorithm>
+#include <optional>
 
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
@@ -11,6 +12,7 @@
 #include "kernels/gemm/native_error.h"
 #include "kernels/gemm/product_check.h"
 #include "kernels/round/round.h"
+#include "kernels/thin_gemm/thin_gemm.h"
 
 namespace hearth::kernels::cuda {
 namespace {
@@ -134,7 +136,8 @@ GemmPath GemmPathOf(const Exec& exec, const GemmArgs& args) {
 absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   const GemmPath path = cuda::GemmPathOf(exec, args);
   if (path == GemmPath::kPlain) {
-    return exec.cuda->gemm().Run(exec, args);
+    const std::optional<ThinGemmArgs> thin = ThinFormOf(exec, args);
+    return thin.has_value() ? cuda::ThinGemm(exec, *thin) : exec.cuda->gemm().Run(exec, args);
   }
   if (path == GemmPath::kEmulated) {
     return Emulated(exec, args, &GemmPlans::Run);

@@ -15,6 +15,7 @@
   ROW(qk_norm_rope, QkNormRope)                 \
   ROW(swiglu, Swiglu)                           \
   ROW(gated_gemm, GatedGemm)                    \
+  ROW(thin_gemm, ThinGemm)                      \
   ROW(gelu, Gelu)                               \
   ROW(attention, Attention)                     \
   ROW(linear_cross_entropy, LinearCrossEntropy) \

@@ -249,20 +249,17 @@ Outcome Gpu::Check(const OpCase& op_case, const Storage& storage) {
 }
 
 // Seconds of a launch: the median of batches between two events. The first calls choose plans.
-absl::StatusOr<double> Gpu::Time(const RunFn& run,
-                                 const Exec& exec,
-                                 const std::vector<Buffers>& copies) {
+absl::StatusOr<double> Gpu::Time(const Exec& exec, const std::function<absl::Status()>& launch) {
   constexpr int kBatches = 5;
   constexpr double kBatchSeconds = 0.03;
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Event> begin, Event::New(exec));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Event> end, Event::New(exec));
   int launches = 3;
-  size_t turn = 0;
   std::vector<double> seconds;
   for (int batch = -2; batch < kBatches; ++batch) {
     HEARTH_RETURN_IF_ERROR(begin->Record(exec));
     for (int i = 0; i < launches; ++i) {
-      HEARTH_RETURN_IF_ERROR(run(exec, copies[turn++ % copies.size()]));
+      HEARTH_RETURN_IF_ERROR(launch());
     }
     HEARTH_RETURN_IF_ERROR(end->Record(exec));
     HEARTH_RETURN_IF_ERROR(end->Wait());
@@ -275,15 +272,41 @@ absl::StatusOr<double> Gpu::Time(const RunFn& run,
   return seconds[2 + kBatches / 2];
 }
 
+absl::StatusOr<double> Gpu::TimeCalls(const RunFn& run,
+                                      const Exec& exec,
+                                      const std::vector<Buffers>& copies) {
+  size_t turn = 0;
+  return Time(exec, [&] { return run(exec, copies[turn++ % copies.size()]); });
+}
+
+absl::StatusOr<double> Gpu::TimeRecorded(const RunFn& run,
+                                         const Exec& exec,
+                                         const std::vector<Buffers>& copies) {
+  // As it is first: plans are chosen, and kernels loaded, before anything is recorded.
+  HEARTH_RETURN_IF_ERROR(run(exec, copies[0]));
+  HEARTH_RETURN_IF_ERROR(Synchronize(exec));
+  HEARTH_RETURN_IF_ERROR(Graph::Begin(exec));
+  absl::Status status;
+  for (const Buffers& copy : copies) {
+    status.Update(run(exec, copy));
+  }
+  absl::StatusOr<std::unique_ptr<Graph>> graph = Graph::End(exec, "timing");
+  HEARTH_RETURN_IF_ERROR(FirstError(status, graph.status()));
+  HEARTH_ASSIGN_OR_RETURN(const double seconds, Time(exec, [&] { return (*graph)->Launch(exec); }));
+  return seconds / static_cast<double>(copies.size());
+}
+
 absl::StatusOr<GpuTiming> Gpu::Measure(const OpCase& op_case, const Storage& storage) {
   // cuBLASLt takes what there is; ops of ours say what they need.
   constexpr size_t kLeastWorkspace = size_t{64} << 20;
+  // A graph may have many launches: enough that even small weights come from memory.
+  const size_t most_copies = op_case.recorded ? 256 : 16;
   std::vector<Buffers> copies;
   const double l2 = static_cast<double>(properties().l2_bytes);
   do {
     HEARTH_ASSIGN_OR_RETURN(Buffers copy, Buffers::ForTiming(op_case.buffers, storage, exec_));
     copies.push_back(std::move(copy));
-  } while (copies.size() < 16 &&
+  } while (copies.size() < most_copies &&
            static_cast<double>(copies.size() * copies[0].TotalBytes()) < 4.0 * l2);
   const size_t bytes = op_case.workspace ? op_case.workspace(copies[0], 1) : 0;
   HEARTH_ASSIGN_OR_RETURN(const DeviceWorkspace workspace,
@@ -296,12 +319,14 @@ absl::StatusOr<GpuTiming> Gpu::Measure(const OpCase& op_case, const Storage& sto
       HEARTH_RETURN_IF_ERROR(op_case.prepare(exec, copy));
     }
   }
-  HEARTH_ASSIGN_OR_RETURN(timing.forward_s, Time(op_case.forward, exec, copies));
+  HEARTH_ASSIGN_OR_RETURN(timing.forward_s, op_case.recorded
+                                                ? TimeRecorded(op_case.forward, exec, copies)
+                                                : TimeCalls(op_case.forward, exec, copies));
   if (op_case.backward) {
     for (const Buffers& copy : copies) {
       HEARTH_RETURN_IF_ERROR(op_case.forward(exec, copy));
     }
-    HEARTH_ASSIGN_OR_RETURN(timing.backward_s, Time(op_case.backward, exec, copies));
+    HEARTH_ASSIGN_OR_RETURN(timing.backward_s, TimeCalls(op_case.backward, exec, copies));
   }
   const double all = static_cast<double>(copies[0].TotalBytes());
   timing.forward_bytes =

@@ -2,6 +2,7 @@
 // repeated, from a captured graph, between guard bytes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,9 +70,14 @@ class Gpu {
   absl::Status Launch(const OpCase& op_case, const Exec& exec, const Buffers& buffers, bool graph);
   // Runs on `buffers`, which hold the first values, and gives them back with the results.
   absl::StatusOr<Buffers> Run(const OpCase& op_case, Buffers buffers, bool graph);
-  absl::StatusOr<double> Time(const RunFn& run,
-                              const Exec& exec,
-                              const std::vector<Buffers>& copies);
+  absl::StatusOr<double> Time(const Exec& exec, const std::function<absl::Status()>& launch);
+  // The same of a call of `run`, which takes each of the copies in turn.
+  absl::StatusOr<double> TimeCalls(const RunFn& run,
+                                   const Exec& exec,
+                                   const std::vector<Buffers>& copies);
+  absl::StatusOr<double> TimeRecorded(const RunFn& run,
+                                      const Exec& exec,
+                                      const std::vector<Buffers>& copies);
 
   std::unique_ptr<CudaContext> context_;
   Exec exec_;

@@ -225,6 +225,7 @@ struct OpCase {
   bool perf = false;           // only timed; too large for the checks
   bool cuda_only = false;      // not on the CPU: too large
   bool early_start = false;    // timed with Exec::early_start, as in the passes that call the op
+  bool recorded = false;       // forward is timed as a replayed graph: launches take no host time
   double forward_flops = 0.0;  // 0: report GB/s
   double backward_flops = 0.0;
   // Buffers read or written by either direction, one mention for each pass over one; empty: every

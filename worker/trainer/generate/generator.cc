@@ -13,6 +13,7 @@
 #include "kernels/core/rng.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/thin_gemm/thin_gemm.h"
 #include "worker/trainer/device/rank_device.h"
 #include "worker/trainer/step/engine.h"
 
@@ -240,6 +241,8 @@ absl::Status Generator::Allocate(spec::GenerationPlan plan) {
   HEARTH_RETURN_IF_ERROR(BindModel(options_.batch, 1, decode_));
   // Many short kernels one behind the other: what each needs to begin passes beside the one before.
   decode_.exec.early_start = kernels::EarlyStartAllowed();
+  // A product has few rows here, and no pass writes weights.
+  decode_.exec.thin_products = kernels::ThinGemmAllowed();
   BindTexts();
   BindHost();
   for (std::unique_ptr<kernels::Event>& event : sent_) {

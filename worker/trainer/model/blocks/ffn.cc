@@ -42,6 +42,7 @@ class DenseFfn : public ResidualBlock {
 
   bool activated_again_;  // backward makes the columns of the activation function's output
   bool with_gradient_;    // and that together with its gradient
+  bool for_backward_;     // whether a pass backward may follow
   const ActivationFunction& function_;
   int64_t parts_;  // of the function's input
   kernels::DType round_;
@@ -57,6 +58,7 @@ DenseFfn::DenseFfn(const ModelContext& c,
           c, placed, ids, {.norm = Slot::kFfnNorm, .in = Slot::kFfnIn, .out = Slot::kFfnDown}),
       activated_again_(c.Site(Slot::kFfnDown, placed.layer).backward_makes_columns),
       with_gradient_(c.Site(Slot::kFfnDown, placed.layer).dy_waits),
+      for_backward_(c.cache == nullptr),
       function_(FunctionOf(c.shape().activation)),
       parts_(c.shape().ffn_parts()),
       round_(c.numerics.activation),
@@ -83,7 +85,7 @@ absl::Status DenseFfn::Activate(
   args.outputs.kept = narrow && forms == Forms::kColumns ? kept_ : none;
   args.input = projected_;
   // Backward reads what such passes keep, or else the projection itself.
-  args.input_read = !narrow || kept_.empty();
+  args.input_read = for_backward_ && (!narrow || kept_.empty());
   if (project) {
     HEARTH_ASSIGN_OR_RETURN(args.product, in().ForwardProduct(exec, pass, projected_));
   }

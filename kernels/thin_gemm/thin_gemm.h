@@ -1,0 +1,60 @@
+// The product of few rows with a weight, y = x wT, for passes of one token a text: what it takes is
+// the time to read the weight. With the weight of gate and up it may end in SwiGLU
+// (swiglu/swiglu.h).
+//   T = kF32 or kF64 (CPU), kBF16 (CUDA), the same for all views of a call.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "kernels/core/door.h"
+#include "kernels/gated_gemm/gated_gemm.h"
+#include "kernels/gemm/gemm.h"
+
+namespace hearth::kernels {
+
+// y = round(x wT + bias), sums in fp32 (CPU: T).
+//   x       : [M, K]
+//   w       : [N, K]
+//   bias    : [N] or absent
+//   y       : [M, N]; aliases nothing
+// With swiglu w is [gate: F | up: F] by rows, without a bias:
+//   gate_up : [M, 2F], round(x wT), or absent: nobody reads it
+//   y       : [M, F], round(silu(gate) * up) of what gate_up has or would have: on a GPU the bits
+//             that SwigluForward gives of it
+//   tile_rows, splits : CUDA: rows of w that a block has (kThinTiles), and blocks that divide K
+//             among them (1, 2, 4 or 8); 0: TileThinGemm decides. Bits depend on both and on the
+//             GPU's size, not on the other rows of x as long as M stays up to 16, 32 or 64
+struct ThinGemmArgs {
+  TensorView x;
+  TensorView w;
+  TensorView bias;
+  TensorView y;
+  TensorView gate_up;
+  bool swiglu = false;
+  DType round = DType::kF32;
+  int tile_rows = 0;
+  int splits = 0;
+};
+
+// CPU: gate_up, where swiglu has none. CUDA: none.
+size_t ThinGemmWorkspaceBytes(const ThinGemmArgs& args);
+// CUDA: the same bits in every run. With Exec::early_start the kernel before in the stream must not
+// write w or bias: they are read while it runs.
+// Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented on a GPU (storage; compute
+// capability below 9.0; M above 64; K, N or F no multiple of 8; views that are not aligned to 16
+// bytes; more blocks than run at once).
+HEARTH_DECLARE_OP(ThinGemm, ThinGemmArgs);
+
+// What a pass that wants it sets Exec::thin_products to: true, false if HEARTH_THIN_GEMM is 0 (to
+// compare).
+bool ThinGemmAllowed();
+
+namespace cuda {
+// The product, or the product with SwiGLU, as ThinGemm, if exec wants such products and ThinGemm
+// does all that `args` asks for. `args` has passed CanImplement.
+std::optional<ThinGemmArgs> ThinFormOf(const Exec& exec, const GemmArgs& args);
+std::optional<ThinGemmArgs> ThinFormOf(const Exec& exec, const GatedGemmForwardArgs& args);
+}  // namespace cuda
+
+}  // namespace hearth::kernels
