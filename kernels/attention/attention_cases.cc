@@ -132,12 +132,10 @@ OpCase MakeCase(const Shape& s) {
     // On a GPU: our own kernels' row sums, or the most that a plan of cuDNN's is taken with, the
     // scores' gradients of a fixed order among it.
     const size_t all = static_cast<size_t>(s.dims.batch * s.dims.heads * s.dims.sequence);
-    const size_t slots = static_cast<size_t>(std::max(s.dims.batch, s.slots)) * all /
-                         static_cast<size_t>(s.dims.batch);
     const size_t scores = std::min(all * static_cast<size_t>(s.dims.sequence) * 2, size_t{2} << 30);
     const size_t gpu =
         b["qkv"].dtype == DType::kBF16
-            ? slots * static_cast<size_t>(s.dims.head_dim) * 24 + scores + (size_t{64} << 20)
+            ? all * static_cast<size_t>(s.dims.head_dim) * 24 + scores + (size_t{65} << 20)
             : all * sizeof(float);
     return std::max({gpu, cpu::AttentionForwardWorkspaceBytes(ForwardArgs(s, b), threads),
                      cpu::AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads)});

@@ -1,6 +1,5 @@
 #include "kernels/attention/cudnn.h"
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -169,12 +168,14 @@ AttentionPlans::Impl::Entry AttentionPlans::Impl::Build(Kind kind,
     return {Decline(plan.status().message()), nullptr, 0, 0};
   }
   // The fused engines need at most 12 bytes for an element of q; a chain of kernels that stores the
-  // scores would need more for sequences of a length that matters.
-  const int64_t elements =
-      std::max(dims.batch, documents.slots) * dims.heads * dims.sequence * dims.head_dim;
+  // scores would need more for sequences of a length that matters. With slots they need up to twice
+  // as much (common/spec/plan/op_scratch.cc counts it), or too many slots were asked for.
+  const int64_t elements = dims.batch * dims.heads * dims.sequence * dims.head_dim;
   constexpr size_t kSlack = size_t{64} << 20;
   if (!stores_scores && (*plan)->workspace_bytes() > static_cast<size_t>(elements) * 24 + kSlack) {
-    return {Decline("only an engine that stores the scores"), nullptr, 0, 0};
+    return {Decline(absl::StrCat("its engine ", (*plan)->engine(), " wants ",
+                                 (*plan)->workspace_bytes(), " bytes of scratch")),
+            nullptr, 0, 0};
   }
   return {absl::OkStatus(), *std::move(plan), problem.dims.batch, documents.slots};
 }
