@@ -135,9 +135,17 @@ absl::Status AttentionPlans::Impl::AppliesToSlots(Kind kind,
   if (cudnn->version() < kOldestWithSlots) {
     return Decline("documents as sequences of their own need cuDNN 9.14");
   }
+  if (gpu.major == 8 && cudnn->version() < 91801) {
+    return Decline("documents as sequences of their own need cuDNN 9.18.1 on this GPU");
+  }
   // A pass of fixed order stores scores for each slot as if it were as long as a sample.
   if (deterministic && kind == Kind::kBackward) {
     return Decline("documents as sequences of their own have no backward pass of fixed order");
+  }
+  // Sums of dQ that are packed as dQ is are known to be wrong elsewhere (NVIDIA's cudnn-frontend
+  // does without them there).
+  if (kind == Kind::kBackward && ((gpu.major != 9 && gpu.major != 10) || dims.head_dim % 16 != 0)) {
+    return Decline("documents as sequences of their own have no backward pass here");
   }
   if (slots > cuda::kMostDocumentSlots) {
     return Decline("too many documents");

@@ -220,6 +220,30 @@ void KeyGradient(GraphBuilder& g,
   g.Reduce(CUDNN_REDUCE_TENSOR_ADD, every_head, out);
 }
 
+// dQ = dS k
+void QueryGradient(GraphBuilder& g,
+                   const Layout& l,
+                   const SdpaProblem& problem,
+                   const Slots& slots,
+                   const Tensor& ds,
+                   const Tensor& key) {
+  const Dims q = l.HeadDims(l.dims.heads);
+  const Dims rows = l.HeadStrides(l.width);
+  const Tensor plain_key = g.Virtual(CUDNN_DATA_FLOAT, l.HeadDims(l.dims.kv_heads), rows, slots.k);
+  g.Reshape(key, plain_key);
+  const Tensor dq = g.Real(kDQ, CUDNN_DATA_BFLOAT16, q, rows, slots.q);
+  if (problem.deterministic) {
+    // cuDNN takes this graph as one that stores dS in its scratch.
+    g.Matmul(ds, plain_key, dq, slots.OfQueries());
+    return;
+  }
+  // Blocks of keys add their parts to fp32 sums, in any order.
+  const Tensor dq_sum =
+      g.Real(kDQSum, CUDNN_DATA_FLOAT, q, problem.slots > 0 ? rows : Layout::Packed(q), slots.q);
+  g.Matmul(ds, plain_key, dq_sum, slots.OfQueries());
+  g.Pointwise1(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
+}
+
 void BackwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem) {
   const Dims q = l.HeadDims(l.dims.heads);
   const Dims kv = l.HeadDims(l.dims.kv_heads);
@@ -269,20 +293,7 @@ void BackwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem)
   g.Pointwise2(CUDNN_POINTWISE_MUL, weighted, scale, ds);
   KeyGradient(g, l, slots, ds, query, g.Real(kDK, CUDNN_DATA_BFLOAT16, kv, rows, slots.k));
 
-  // dQ = dS k
-  const Tensor plain_key = g.Virtual(CUDNN_DATA_FLOAT, kv, rows, slots.k);
-  g.Reshape(key, plain_key);
-  const Tensor dq = g.Real(kDQ, CUDNN_DATA_BFLOAT16, q, rows, slots.q);
-  if (problem.deterministic) {
-    // cuDNN takes this graph as one that stores dS in its scratch.
-    g.Matmul(ds, plain_key, dq, slots.OfQueries());
-    return;
-  }
-  // Blocks of keys add their parts to fp32 sums, in any order.
-  const Tensor dq_sum =
-      g.Real(kDQSum, CUDNN_DATA_FLOAT, q, problem.slots > 0 ? rows : Layout::Packed(q), slots.q);
-  g.Matmul(ds, plain_key, dq_sum, slots.OfQueries());
-  g.Pointwise1(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
+  QueryGradient(g, l, problem, slots, ds, key);
 }
 
 std::string LibraryName() {
@@ -396,6 +407,18 @@ absl::Status Compile(const Api& api, cudnnHandle_t handle, PlanState& state) {
   state.cudnn_bytes = static_cast<size_t>(bytes);
   state.plan = std::move(plan);
   return absl::OkStatus();
+}
+
+// What Slots() has made tensors for, but lse's.
+template <typename Add>
+void AddSlots(const SdpaPointers& pointers, const Add& add) {
+  for (const Uid lengths : {kQLengths, kKvLengths}) {
+    add(lengths, pointers.lengths);
+  }
+  for (const Uid offsets : {kQOffsets, kKOffsets, kVOffsets}) {
+    add(offsets, pointers.qkv_offsets);
+  }
+  add(kOutOffsets, pointers.out_offsets);
 }
 
 constexpr cudnnBackendHeurMode_t kModes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
@@ -572,13 +595,7 @@ absl::Status Cudnn::Run(const SdpaPlan& plan,
     add(kStarts, pointers.starts);
   }
   if (state.problem.slots > 0) {
-    for (const Uid lengths : {kQLengths, kKvLengths}) {
-      add(lengths, pointers.lengths);
-    }
-    for (const Uid offsets : {kQOffsets, kKOffsets, kVOffsets}) {
-      add(offsets, pointers.qkv_offsets);
-    }
-    add(kOutOffsets, pointers.out_offsets);
+    AddSlots(pointers, add);
     add(kPadded, &masked);
     if (state.problem.backward || state.problem.keep_lse) {
       add(kLseOffsets, pointers.lse_offsets);
