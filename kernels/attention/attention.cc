@@ -24,6 +24,10 @@ absl::Status CheckShapes(const AttentionArgs& args) {
       qkv, qkv.dtype, rows * (dims.heads + 2 * dims.kv_heads) * dims.head_dim, kOp, "qkv"));
   HEARTH_RETURN_IF_ERROR(
       RequireCount(args.out, qkv.dtype, rows * dims.heads * dims.head_dim, kOp, "out"));
+  if (args.documents < 0 || (args.documents > 0 && args.starts.rank == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": documents ", args.documents, ": none are negative or without starts"));
+  }
   if (!args.starts.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.starts, DType::kI32, rows, kOp, "starts"));
   }
@@ -85,6 +89,15 @@ size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackward
 
 absl::Status AttentionBackward(const Exec& exec, const AttentionBackwardArgs& args) {
   return Run<cpu::AttentionBackward, cuda::AttentionBackward>(exec, args);
+}
+
+std::vector<int64_t> AttentionDocumentBounds(const Exec& exec, const AttentionForwardArgs& args) {
+  if constexpr (kBuiltWithCuda) {
+    if (exec.device == Device::kCuda) {
+      return cuda::AttentionDocumentBounds(exec, args);
+    }
+  }
+  return {};
 }
 
 }  // namespace hearth::kernels

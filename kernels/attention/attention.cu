@@ -27,15 +27,23 @@ Choice ChoiceOfEnvironment() {
   return name == "own" ? Choice::kOwn : name == "cudnn" ? Choice::kCudnn : Choice::kBest;
 }
 
-// Whether cuDNN is asked for a plan at all. Attention within documents is faster with our own
-// kernels, which skip tiles of keys that nobody sees: in sequences of 2,048 (B = 18, 12/3 heads of
-// 64, an H200) they take 0.45 and 1.65 ms with one document a sequence and 0.11 and 0.34 ms with
-// documents of 128 tokens; cuDNN's, with a second comparison, 0.67 and 1.61 ms whatever the
-// documents. `ops perf` of the cases perf_documents_* with HEARTH_ATTENTION=own and =cudnn says so.
+// Whether cuDNN is asked for a plan at all. Attention within documents of any number is faster with
+// our own kernels, which skip tiles of keys that nobody sees, than with a second comparison in
+// cuDNN's: in sequences of 2,048 (B = 18, 12/3 heads of 64, an H200) they take 0.45 and 1.65 ms with
+// one document a sequence and 0.11 and 0.34 ms with documents of 128 tokens, cuDNN's with the
+// comparison 0.67 and 1.61 ms whatever the documents. `ops perf` of the cases perf_documents_* with
+// HEARTH_ATTENTION=own and =cudnn says so. Documents as sequences of their own (perf_slots_*) are
+// cuDNN's causal attention, 0.30 and 0.97 ms with one a sequence.
 bool TriesCudnn(const AttentionArgs& args) {
   const Choice choice = ChoiceOfEnvironment();
-  return choice == Choice::kCudnn || (choice == Choice::kBest && args.starts.rank == 0);
+  const bool faster = args.starts.rank == 0 || args.documents > 0;
+  return choice == Choice::kCudnn || (choice == Choice::kBest && faster);
 }
+
+// AttentionArgs::documents for each sequence. Every empty slot costs blocks that only end, so few
+// slots serve batches of long documents, and more slots those of documents of some hundred tokens;
+// batches of more documents run our own kernels, which short ones suit.
+constexpr int64_t kDocumentsPerSequence[] = {1, 4};
 
 float ScaleOf(double scale, const AttentionDims& dims) {
   return static_cast<float>(scale != 0.0 ? scale
@@ -115,6 +123,18 @@ size_t AttentionForwardWorkspaceBytes(const Exec& exec, const AttentionForwardAr
 size_t AttentionBackwardWorkspaceBytes(const Exec& exec, const AttentionBackwardArgs& args) {
   const size_t cudnn = TriesCudnn(args) ? exec.cuda->attention().BackwardWorkspaceBytes(args) : 0;
   return std::max(cudnn, DeltaBytes(args.dims));
+}
+
+std::vector<int64_t> AttentionDocumentBounds(const Exec& exec, const AttentionForwardArgs& args) {
+  std::vector<int64_t> bounds;
+  AttentionForwardArgs bounded = args;
+  for (const int64_t each : kDocumentsPerSequence) {
+    bounded.documents = each * args.dims.batch;
+    if (args.starts.rank > 0 && RunsCudnn(exec, bounded)) {
+      bounds.push_back(bounded.documents);
+    }
+  }
+  return bounds;
 }
 
 }  // namespace hearth::kernels::cuda

@@ -9,11 +9,14 @@
 namespace hearth::kernels::harness {
 namespace {
 
+constexpr int64_t kDoubled = -1;  // documents of 1, 2, 4 .. tokens
+
 struct Shape {
   const char* name;
   AttentionDims dims;
   int64_t document;  // length of each; 0: the sequence is one, without starts
   bool perf;
+  int64_t slots = 0;  // AttentionArgs::documents
 };
 
 constexpr Shape kShapes[] = {
@@ -41,6 +44,20 @@ constexpr Shape kShapes[] = {
     {"documents_500_2x2048x4x2x64", {2, 2048, 4, 2, 64}, 500, false},
     {"documents_1200_2x2048x4x2x64", {2, 2048, 4, 2, 64}, 1200, false},
     {"documents_200_2x256x4x2x128", {2, 256, 4, 2, 128}, 200, false},
+    {"slots_one_2x512x4x2x64", {2, 512, 4, 2, 64}, 512, false, 2},
+    {"slots_one_2x512x4x1x128", {2, 512, 4, 1, 128}, 512, false, 2},
+    {"slots_short_2x512x4x2x64", {2, 512, 4, 2, 64}, 16, false, 64},
+    {"slots_129_2x512x2x2x128", {2, 512, 2, 2, 128}, 129, false, 8},
+    {"slots_empty_2x512x4x2x64", {2, 512, 4, 2, 64}, 300, false, 13},
+    {"slots_doubling_2x512x4x2x64", {2, 512, 4, 2, 64}, kDoubled, false, 20},
+    {"slots_doubling_empty_2x512x2x1x128", {2, 512, 2, 1, 128}, kDoubled, false, 31},
+    {"slots_of_one_token_1x128x2x1x64", {1, 128, 2, 1, 64}, 1, false, 128},
+    {"slots_odd_2x257x4x2x64", {2, 257, 4, 2, 64}, 77, false, 9},
+    {"slots_one_2x2048x4x2x64", {2, 2048, 4, 2, 64}, 2048, false, 2},
+    {"slots_one_empty_2x2048x2x1x128", {2, 2048, 2, 1, 128}, 2048, false, 8},
+    {"slots_300_2x2048x4x2x64", {2, 2048, 4, 2, 64}, 300, false, 14},
+    {"slots_short_1x2048x2x2x128", {1, 2048, 2, 2, 128}, 40, false, 60},
+    {"slots_doubling_2x2048x4x1x64", {2, 2048, 4, 1, 64}, kDoubled, false, 26},
     {"perf_8x512x8x4x64", {8, 512, 8, 4, 64}, 0, true},
     {"perf_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 0, true},
     {"perf_16x1024x12x2x128", {16, 1024, 12, 2, 128}, 0, true},
@@ -48,6 +65,10 @@ constexpr Shape kShapes[] = {
     {"perf_documents_512_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 512, true},
     {"perf_documents_300_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 300, true},
     {"perf_documents_128_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 128, true},
+    {"perf_slots_2048_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 2048, true, 18},
+    {"perf_slots_2048_of_72_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 2048, true, 72},
+    {"perf_slots_1024_of_72_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 1024, true, 72},
+    {"perf_slots_512_of_72_18x2048x12x3x64", {18, 2048, 12, 3, 64}, 512, true, 72},
 };
 
 // What both directions take.
@@ -56,8 +77,9 @@ Args ArgsOf(const Shape& s, const Buffers& b) {
   Args args;
   args.dims = s.dims;
   args.qkv = b["qkv"];
-  if (s.document > 0) {
+  if (s.document != 0) {
     args.starts = b["starts"];
+    args.documents = s.slots;
   }
   args.out = b["out"];
   args.lse = b["lse"];
@@ -85,17 +107,18 @@ OpCase MakeCase(const Shape& s) {
                Statistic("lse", {d.batch, d.heads, d.sequence}),
                {"d_out", {rows, d.heads * d.head_dim}},
                {"d_qkv", {rows, width}, Role::kOutput}};
-  // cuDNN sums dQ with atomics; documents run on our own kernels.
+  // cuDNN sums dQ with atomics; documents of any number run on our own kernels.
   const char* choice = GetEnv("HEARTH_ATTENTION");
   const std::string_view name = choice == nullptr ? "" : choice;
-  c.buffers.back().cuda_repeatable = name == "own" || (s.document > 0 && name != "cudnn");
-  if (s.document > 0) {
-    c.buffers.push_back(
-        {"starts",
-         {rows},
-         Role::kInput,
-         {Fill::kStarts, static_cast<double>(d.sequence), static_cast<double>(s.document)},
-         DType::kI32});
+  c.buffers.back().cuda_repeatable =
+      name == "own" || (s.document != 0 && s.slots == 0 && name != "cudnn");
+  if (s.document != 0) {
+    c.buffers.push_back({"starts",
+                         {rows},
+                         Role::kInput,
+                         {s.document == kDoubled ? Fill::kDoubling : Fill::kStarts,
+                          static_cast<double>(d.sequence), static_cast<double>(s.document)},
+                         DType::kI32});
   }
   c.outputs = {{"out", "d_out"}};
   c.inputs = {{"qkv", "d_qkv"}};
@@ -112,7 +135,7 @@ OpCase MakeCase(const Shape& s) {
     const size_t scores = std::min(all * static_cast<size_t>(s.dims.sequence) * 2, size_t{2} << 30);
     const size_t gpu =
         b["qkv"].dtype == DType::kBF16
-            ? all * static_cast<size_t>(s.dims.head_dim) * 24 + scores + (size_t{64} << 20)
+            ? all * static_cast<size_t>(s.dims.head_dim) * 24 + scores + (size_t{65} << 20)
             : all * sizeof(float);
     return std::max({gpu, cpu::AttentionForwardWorkspaceBytes(ForwardArgs(s, b), threads),
                      cpu::AttentionBackwardWorkspaceBytes(BackwardArgs(s, b), threads)});

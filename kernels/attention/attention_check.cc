@@ -67,7 +67,7 @@ absl::StatusOr<AttentionEngines> CheckAttention(const Exec& exec,
   HEARTH_RETURN_IF_ERROR(Draw(exec, forward.qkv, 1));
   HEARTH_RETURN_IF_ERROR(Draw(exec, backward.d_out, 2));
   const absl::StatusOr<Results> got = RunBoth(exec, forward, backward);
-  plans.Refuse("compared with our own kernels now");
+  plans.Refuse(forward.documents, "compared with our own kernels now");
   HEARTH_ASSIGN_OR_RETURN(const Results want, RunBoth(exec, forward, backward));
   if (!got.ok()) {
     engines.refused = std::string(got.status().message());
@@ -84,7 +84,7 @@ absl::StatusOr<AttentionEngines> CheckAttention(const Exec& exec,
     engines.refused = absl::StrCat(library, ": ", engines.refused);
     engines.forward = engines.backward = "own";
   }
-  plans.Refuse(engines.refused);
+  plans.Refuse(forward.documents, engines.refused);
   return engines;
 }
 

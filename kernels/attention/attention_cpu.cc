@@ -44,6 +44,7 @@ int64_t FirstKey(const int32_t* starts, int64_t query) {
 // Starts are read as indices: kernels that trust them would read outside the sequence.
 absl::Status CheckStarts(const AttentionArgs& args) {
   const int32_t* starts = args.starts.empty() ? nullptr : args.starts.as<int32_t>();
+  int64_t documents = 0;
   for (int64_t row = 0; starts != nullptr && row < args.dims.batch * args.dims.sequence; ++row) {
     const int64_t at = row % args.dims.sequence;
     const int64_t start = starts[row];
@@ -51,6 +52,11 @@ absl::Status CheckStarts(const AttentionArgs& args) {
       return absl::OutOfRangeError(
           absl::StrCat(kOp, ": row ", row, " cannot have a document that starts at ", start));
     }
+    documents += start == at ? 1 : 0;
+  }
+  if (args.documents > 0 && documents > args.documents) {
+    return absl::OutOfRangeError(
+        absl::StrCat(kOp, ": ", documents, " documents, at most ", args.documents, " were said"));
   }
   return absl::OkStatus();
 }

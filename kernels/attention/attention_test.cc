@@ -15,6 +15,7 @@ struct Problem {
   AttentionDims dims;
   std::vector<double> qkv;
   std::vector<int32_t> starts;
+  int64_t documents = 0;
   std::vector<double> out;
 
   explicit Problem(const AttentionDims& d)
@@ -33,6 +34,7 @@ struct Problem {
     if (!starts.empty()) {
       args.starts = View(starts.data(), {static_cast<int64_t>(starts.size())});
     }
+    args.documents = documents;
     const size_t bytes = cpu::AttentionForwardWorkspaceBytes(args, 1);
     const CpuWorkspace scratch(bytes);
     return AttentionForward(scratch.With(), args);
@@ -129,6 +131,24 @@ TEST(AttentionForward, StartsOutOfRange_AreRefused) {
     run.starts = {0, 0, 2, 2, 2, wrong, 2, 2};
     EXPECT_EQ(run.Forward().code(), absl::StatusCode::kOutOfRange) << wrong;
   }
+}
+
+TEST(AttentionForward, Documents_BoundWhatStartsName) {
+  Problem run = ThreeDocuments();
+  ASSERT_TRUE(run.Forward().ok());
+  const std::vector<double> any = run.out;
+  for (const int64_t enough : {3, 4, 100}) {
+    run.documents = enough;
+    ASSERT_TRUE(run.Forward().ok()) << enough;
+    EXPECT_EQ(run.out, any) << enough;
+  }
+  run.documents = 2;
+  EXPECT_EQ(run.Forward().code(), absl::StatusCode::kOutOfRange);
+  run.documents = -1;
+  EXPECT_EQ(run.Forward().code(), absl::StatusCode::kInvalidArgument);
+  run.documents = 3;
+  run.starts.clear();
+  EXPECT_EQ(run.Forward().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(AttentionForward, HeadsNotAMultiple_IsRefused) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "kernels/attention/cudnn_sdpa.h"
+#include "kernels/attention/document_slots.h"
 
 namespace hearth::kernels {
 namespace {
@@ -18,7 +19,21 @@ namespace {
 constexpr int64_t kShortest = 64;
 
 enum class Kind { kForward, kForwardWithLse, kBackward };
-using Key = std::tuple<Kind, bool, int64_t, int64_t, int64_t, int64_t, int64_t>;
+// How a call's documents are told apart.
+struct Documents {
+  bool compared = false;  // by a second comparison of each score, with starts
+  int64_t slots = 0;      // as sequences of their own
+  auto operator<=>(const Documents&) const = default;
+};
+using Key = std::tuple<Kind, Documents, int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+Documents DocumentsOf(const AttentionArgs& args) {
+  return args.starts.rank == 0 ? Documents{} : Documents{args.documents == 0, args.documents};
+}
+
+// Until 9.14 nobody has tried slots here.
+constexpr int64_t kOldestWithSlots = 91400;
+constexpr int64_t kMostElements = int64_t{1} << 31;
 
 bool Aligned16(const TensorView& view) {
   return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
@@ -58,30 +73,38 @@ struct AttentionPlans::Impl {
     absl::Status status;  // why there is no plan
     std::unique_ptr<SdpaPlan> plan;
     int64_t batch = 0;  // sequences in a run of the plan; divides that of the call
+    int64_t slots = 0;
+
+    size_t workspace_bytes() const {
+      return plan->workspace_bytes() + (slots > 0 ? cuda::DocumentSlotsBytes(slots) : 0);
+    }
   };
 
   // What can be said before a plan is built.
   absl::Status Applies(Kind kind, const AttentionDims& dims) const;
+  absl::Status AppliesToSlots(Kind kind, const AttentionDims& dims, int64_t slots) const;
   absl::StatusOr<const Entry*> Find(Kind kind, const AttentionArgs& args);
   // By the views' rank, not their data: memory may be laid out after this is asked.
   absl::StatusOr<const Entry*> Find(const AttentionForwardArgs& args);
   absl::StatusOr<const Entry*> Find(const AttentionBackwardArgs& args);
-  Entry Build(Kind kind, const AttentionDims& dims, bool documents);
+  Entry Build(Kind kind, const AttentionDims& dims, const Documents& documents);
+  // Fills the tables of slots behind the plan's scratch, if the call has slots.
+  static absl::Status PlaceDocuments(const Exec& exec,
+                                     const AttentionArgs& args,
+                                     const Entry& entry,
+                                     SdpaPointers& pointers);
 
   GpuProperties gpu;
   bool deterministic = false;
   std::unique_ptr<Cudnn> cudnn;
   std::string error;
-  std::string refused;  // Refuse
+  std::map<int64_t, std::string> refused;  // Refuse
   std::map<Key, Entry> plans;
 };
 
 absl::Status AttentionPlans::Impl::Applies(Kind kind, const AttentionDims& dims) const {
   if (cudnn == nullptr) {
     return Decline(error);
-  }
-  if (!refused.empty()) {
-    return Decline(refused);
   }
   // cuDNN 9.18.1 is the first whose sm_120 engines are known to be right.
   if (gpu.major == 12 && cudnn->version() < 91801) {
@@ -106,12 +129,41 @@ absl::Status AttentionPlans::Impl::Applies(Kind kind, const AttentionDims& dims)
   return absl::OkStatus();
 }
 
+absl::Status AttentionPlans::Impl::AppliesToSlots(Kind kind,
+                                                  const AttentionDims& dims,
+                                                  int64_t slots) const {
+  if (cudnn->version() < kOldestWithSlots) {
+    return Decline("documents as sequences of their own need cuDNN 9.14");
+  }
+  if (gpu.major == 8 && cudnn->version() < 91801) {
+    return Decline("documents as sequences of their own need cuDNN 9.18.1 on this GPU");
+  }
+  // A pass of fixed order stores scores for each slot as if it were as long as a sample.
+  if (deterministic && kind == Kind::kBackward) {
+    return Decline("documents as sequences of their own have no backward pass of fixed order");
+  }
+  // Sums of dQ that are packed as dQ is are known to be wrong elsewhere (NVIDIA's cudnn-frontend
+  // does without them there).
+  if (kind == Kind::kBackward && ((gpu.major != 9 && gpu.major != 10) || dims.head_dim % 16 != 0)) {
+    return Decline("documents as sequences of their own have no backward pass here");
+  }
+  if (slots > cuda::kMostDocumentSlots) {
+    return Decline("too many documents");
+  }
+  const int64_t width = (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+  if (dims.batch * dims.sequence * width >= kMostElements) {
+    return Decline("documents as sequences of their own lie within 2^31 elements");
+  }
+  return absl::OkStatus();
+}
+
 AttentionPlans::Impl::Entry AttentionPlans::Impl::Build(Kind kind,
                                                         const AttentionDims& dims,
-                                                        bool documents) {
+                                                        const Documents& documents) {
   SdpaProblem problem;
   problem.dims = dims;
-  problem.documents = documents;
+  problem.documents = documents.compared;
+  problem.slots = documents.slots;
   problem.backward = kind == Kind::kBackward;
   problem.keep_lse = kind == Kind::kForwardWithLse;
   problem.deterministic = deterministic;
@@ -121,16 +173,19 @@ AttentionPlans::Impl::Entry AttentionPlans::Impl::Build(Kind kind,
   }
   absl::StatusOr<std::unique_ptr<SdpaPlan>> plan = cudnn->Build(problem);
   if (!plan.ok()) {
-    return {Decline(plan.status().message()), nullptr, 0};
+    return {Decline(plan.status().message()), nullptr, 0, 0};
   }
   // The fused engines need at most 12 bytes for an element of q; a chain of kernels that stores the
-  // scores would need more for sequences of a length that matters.
+  // scores would need more for sequences of a length that matters. With slots they need up to twice
+  // as much (common/spec/plan/op_scratch.cc counts it), or too many slots were asked for.
   const int64_t elements = dims.batch * dims.heads * dims.sequence * dims.head_dim;
   constexpr size_t kSlack = size_t{64} << 20;
   if (!stores_scores && (*plan)->workspace_bytes() > static_cast<size_t>(elements) * 24 + kSlack) {
-    return {Decline("only an engine that stores the scores"), nullptr, 0};
+    return {Decline(absl::StrCat("its engine ", (*plan)->engine(), " wants ",
+                                 (*plan)->workspace_bytes(), " bytes of scratch")),
+            nullptr, 0, 0};
   }
-  return {absl::OkStatus(), *std::move(plan), problem.dims.batch};
+  return {absl::OkStatus(), *std::move(plan), problem.dims.batch, documents.slots};
 }
 
 absl::StatusOr<const AttentionPlans::Impl::Entry*> AttentionPlans::Impl::Find(
@@ -143,8 +198,13 @@ absl::StatusOr<const AttentionPlans::Impl::Entry*> AttentionPlans::Impl::Find(
       !Aligned16(args.starts)) {
     return Decline("operands must be 16-byte aligned");
   }
+  if (const auto found = refused.find(args.documents); found != refused.end()) {
+    return Decline(found->second);
+  }
   HEARTH_RETURN_IF_ERROR(Applies(kind, dims));
-  const bool documents = args.starts.rank > 0;
+  const Documents documents = DocumentsOf(args);
+  HEARTH_RETURN_IF_ERROR(documents.slots > 0 ? AppliesToSlots(kind, dims, documents.slots)
+                                             : absl::OkStatus());
   const Key key = {kind,       documents,     dims.batch,   dims.sequence,
                    dims.heads, dims.kv_heads, dims.head_dim};
   auto found = plans.find(key);
@@ -169,6 +229,22 @@ absl::StatusOr<const AttentionPlans::Impl::Entry*> AttentionPlans::Impl::Find(
   return Find(Kind::kBackward, args);
 }
 
+absl::Status AttentionPlans::Impl::PlaceDocuments(const Exec& exec,
+                                                  const AttentionArgs& args,
+                                                  const Entry& entry,
+                                                  SdpaPointers& pointers) {
+  if (entry.slots == 0) {
+    return absl::OkStatus();
+  }
+  void* const tables = static_cast<char*>(exec.workspace.data) + entry.plan->workspace_bytes();
+  const cuda::DocumentSlots slots = cuda::DocumentSlotsIn(tables, entry.slots);
+  pointers.lengths = slots.lengths;
+  pointers.qkv_offsets = slots.qkv;
+  pointers.out_offsets = slots.out;
+  pointers.lse_offsets = slots.lse;
+  return cuda::FindDocuments(exec, args.dims, args.starts.as<int32_t>(), entry.slots, slots);
+}
+
 AttentionPlans::AttentionPlans(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 AttentionPlans::~AttentionPlans() = default;
 
@@ -191,21 +267,20 @@ absl::Status AttentionPlans::Forward(const Exec& exec, const AttentionForwardArg
     return absl::InvalidArgumentError("cuDNN's attention: lse has a shape but no data");
   }
   HEARTH_ASSIGN_OR_RETURN(const Impl::Entry* const entry, impl_->Find(args));
-  HEARTH_RETURN_IF_ERROR(
-      RequireWorkspace(exec, entry->plan->workspace_bytes(), "cuDNN's attention"));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, entry->workspace_bytes(), "cuDNN's attention"));
   SdpaPointers pointers;
   pointers.qkv = args.qkv.data;
   pointers.out = args.out.data;
   pointers.lse = args.lse.data;
   pointers.starts = args.starts.data;
   pointers.scale = ScaleOf(args.scale, args.dims);
+  HEARTH_RETURN_IF_ERROR(Impl::PlaceDocuments(exec, args, *entry, pointers));
   return impl_->cudnn->Run(*entry->plan, pointers, exec.stream, exec.workspace.data);
 }
 
 absl::Status AttentionPlans::Backward(const Exec& exec, const AttentionBackwardArgs& args) {
   HEARTH_ASSIGN_OR_RETURN(const Impl::Entry* const entry, impl_->Find(args));
-  HEARTH_RETURN_IF_ERROR(
-      RequireWorkspace(exec, entry->plan->workspace_bytes(), "cuDNN's attention"));
+  HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, entry->workspace_bytes(), "cuDNN's attention"));
   const AttentionDims& d = args.dims;
   const int64_t rows = entry->batch * d.sequence;
   const auto part = [](const TensorView& view, int64_t elements, int64_t bytes) -> void* {
@@ -223,6 +298,7 @@ absl::Status AttentionPlans::Backward(const Exec& exec, const AttentionBackwardA
     pointers.d_out = part(args.d_out, out, 2);
     pointers.d_qkv = part(args.d_qkv, fused, 2);
     pointers.scale = ScaleOf(args.scale, d);
+    HEARTH_RETURN_IF_ERROR(Impl::PlaceDocuments(exec, args, *entry, pointers));
     HEARTH_RETURN_IF_ERROR(
         impl_->cudnn->Run(*entry->plan, pointers, exec.stream, exec.workspace.data));
   }
@@ -231,12 +307,12 @@ absl::Status AttentionPlans::Backward(const Exec& exec, const AttentionBackwardA
 
 size_t AttentionPlans::ForwardWorkspaceBytes(const AttentionForwardArgs& args) {
   const absl::StatusOr<const Impl::Entry*> entry = impl_->Find(args);
-  return entry.ok() ? (*entry)->plan->workspace_bytes() : 0;
+  return entry.ok() ? (*entry)->workspace_bytes() : 0;
 }
 
 size_t AttentionPlans::BackwardWorkspaceBytes(const AttentionBackwardArgs& args) {
   const absl::StatusOr<const Impl::Entry*> entry = impl_->Find(args);
-  return entry.ok() ? (*entry)->plan->workspace_bytes() : 0;
+  return entry.ok() ? (*entry)->workspace_bytes() : 0;
 }
 
 bool AttentionPlans::Takes(const AttentionForwardArgs& args) {
@@ -247,8 +323,11 @@ bool AttentionPlans::Takes(const AttentionBackwardArgs& args) {
   return impl_->Find(args).ok();
 }
 
-void AttentionPlans::Refuse(std::string why) {
-  impl_->refused = std::move(why);
+void AttentionPlans::Refuse(int64_t documents, std::string why) {
+  impl_->refused.erase(documents);
+  if (!why.empty()) {
+    impl_->refused[documents] = std::move(why);
+  }
 }
 
 std::string AttentionPlans::version() const {

@@ -32,8 +32,9 @@ class AttentionPlans {
   // Whether Forward or Backward would run them. The first call of a shape builds its plan.
   bool Takes(const AttentionForwardArgs& args);
   bool Takes(const AttentionBackwardArgs& args);
-  // Not empty: every call is declined with this reason from now on. Empty: none is.
-  void Refuse(std::string why);
+  // Not empty: calls with these AttentionArgs::documents are declined with this reason from now on.
+  // Empty: they are not.
+  void Refuse(int64_t documents, std::string why);
 
   // "9.19.0", empty without cuDNN.
   std::string version() const;

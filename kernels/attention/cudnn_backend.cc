@@ -16,6 +16,13 @@ absl::Status Resolve(const Library& library, const char* name, Function& functio
   return absl::OkStatus();
 }
 
+// Api::Status, with a text that is made only after an error.
+template <typename... What>
+absl::Status Checked(const Api& api, cudnnStatus_t status, const What&... what) {
+  return status == CUDNN_STATUS_SUCCESS ? absl::OkStatus()
+                                        : api.Status(status, absl::StrCat(what...).c_str());
+}
+
 }  // namespace
 
 absl::StatusOr<Api> Api::Load(const Library& library) {
@@ -44,8 +51,10 @@ absl::Status Api::Status(cudnnStatus_t status, const char* what) const {
   return DeviceError(absl::StrCat(what, ": ", GetErrorString(status), ": ", reason));
 }
 
-Descriptor::Descriptor(const Api& api, cudnnBackendDescriptorType_t type) : api_(&api) {
-  status_ = api.Status(api.CreateDescriptor(type, &handle_), "cudnnBackendCreateDescriptor");
+Descriptor::Descriptor(const Api& api, cudnnBackendDescriptorType_t type)
+    : api_(&api), type_(type) {
+  status_ = Checked(api, api.CreateDescriptor(type, &handle_), "creating descriptor ",
+                    static_cast<int>(type));
 }
 
 Descriptor::~Descriptor() {
@@ -57,6 +66,7 @@ Descriptor::~Descriptor() {
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   // By exchange: `other` destroys what this one held.
   std::swap(api_, other.api_);
+  std::swap(type_, other.type_);
   std::swap(handle_, other.handle_);
   std::swap(status_, other.status_);
   return *this;
@@ -67,15 +77,17 @@ Descriptor& Descriptor::Set(cudnnBackendAttributeName_t name,
                             int64_t count,
                             const void* values) {
   if (status_.ok()) {
-    status_ = api_->Status(api_->SetAttribute(handle_, name, type, count, values),
-                           "cudnnBackendSetAttribute");
+    status_ =
+        Checked(*api_, api_->SetAttribute(handle_, name, type, count, values), "setting attribute ",
+                static_cast<int>(name), " of descriptor ", static_cast<int>(type_));
   }
   return *this;
 }
 
 Descriptor& Descriptor::Finalize() {
   if (status_.ok()) {
-    status_ = api_->Status(api_->Finalize(handle_), "cudnnBackendFinalize");
+    status_ =
+        Checked(*api_, api_->Finalize(handle_), "finalising descriptor ", static_cast<int>(type_));
   }
   return *this;
 }
@@ -83,12 +95,16 @@ Descriptor& Descriptor::Finalize() {
 Tensor GraphBuilder::Real(int64_t uid,
                           cudnnDataType_t dtype,
                           const Dims& dims,
-                          const Dims& strides) {
-  return Add(uid, dtype, dims, strides, false, false);
+                          const Dims& strides,
+                          cudnnBackendDescriptor_t offsets) {
+  return Add(uid, dtype, dims, strides, false, false, offsets);
 }
 
-Tensor GraphBuilder::Virtual(cudnnDataType_t dtype, const Dims& dims, const Dims& strides) {
-  return Add(next_uid_++, dtype, dims, strides, true, false);
+Tensor GraphBuilder::Virtual(cudnnDataType_t dtype,
+                             const Dims& dims,
+                             const Dims& strides,
+                             cudnnBackendDescriptor_t offsets) {
+  return Add(next_uid_++, dtype, dims, strides, true, false, offsets);
 }
 
 Tensor GraphBuilder::VirtualLike(const Tensor& like, cudnnDataType_t dtype) {
@@ -104,7 +120,8 @@ Tensor GraphBuilder::Add(int64_t uid,
                          const Dims& dims,
                          const Dims& strides,
                          bool is_virtual,
-                         bool by_value) {
+                         bool by_value,
+                         cudnnBackendDescriptor_t offsets) {
   Descriptor d(api_, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   d.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, uid)
       .Set(CUDNN_ATTR_TENSOR_DATA_TYPE, dtype)
@@ -112,8 +129,11 @@ Tensor GraphBuilder::Add(int64_t uid,
       .Set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data())
       .Set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, int64_t{16})
       .Set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_virtual)
-      .Set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, by_value)
-      .Finalize();
+      .Set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, by_value);
+  if (offsets != nullptr) {
+    d.Set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, offsets);
+  }
+  d.Finalize();
   return {Keep(std::move(d)), dims, strides};
 }
 
@@ -130,14 +150,31 @@ void GraphBuilder::Operation(Descriptor descriptor) {
   operations_.push_back(Keep(std::move(descriptor)));
 }
 
-void GraphBuilder::Matmul(const Tensor& a, const Tensor& b, const Tensor& out) {
+void GraphBuilder::Matmul(const Tensor& a,
+                          const Tensor& b,
+                          const Tensor& out,
+                          const MatmulSizes& sizes) {
   Descriptor mode(api_, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-  mode.Set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).Finalize();
+  mode.Set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
+  if (sizes.pads) {
+    const double zero = 0.0;
+    mode.Set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 1, &zero);
+  }
+  mode.Finalize();
   Descriptor op(api_, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
   op.Set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.handle)
       .Set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.handle)
       .Set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, out.handle)
       .Set(CUDNN_ATTR_OPERATION_MATMUL_DESC, Keep(std::move(mode)));
+  const std::pair<cudnnBackendAttributeName_t, cudnnBackendDescriptor_t> bounds[] = {
+      {CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, sizes.m},
+      {CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, sizes.n},
+      {CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, sizes.k}};
+  for (const auto& [attribute, size] : bounds) {
+    if (size != nullptr) {
+      op.Set(attribute, size);
+    }
+  }
   Operation(std::move(op));
 }
 

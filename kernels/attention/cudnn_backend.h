@@ -33,7 +33,8 @@ struct Api {
   decltype(&cudnnBackendGetAttribute) GetAttribute = nullptr;
   decltype(&cudnnBackendExecute) Execute = nullptr;
 
-  // OK, or kInternal "what: status: cuDNN's reason".
+  // OK, or kInternal "what: status: cuDNN's reason". A descriptor's errors name the numbers of its
+  // type and attribute in cudnn_graph.h.
   absl::Status Status(cudnnStatus_t status, const char* what) const;
 };
 
@@ -70,6 +71,7 @@ class Descriptor {
 
  private:
   const Api* api_ = nullptr;
+  cudnnBackendDescriptorType_t type_ = {};
   cudnnBackendDescriptor_t handle_ = nullptr;
   absl::Status status_;
 };
@@ -83,20 +85,37 @@ struct Tensor {
   Dims strides = {};
 };
 
+// Tensors [batch, 1, 1, 1] that bound a product's extents in each sequence; null: the whole.
+struct MatmulSizes {
+  cudnnBackendDescriptor_t m = nullptr;
+  cudnnBackendDescriptor_t n = nullptr;
+  cudnnBackendDescriptor_t k = nullptr;
+  bool pads = false;  // what lies beyond counts as 0
+};
+
 // Collects tensors and operations; the first error is kept and the rest does nothing.
 class GraphBuilder {
  public:
   explicit GraphBuilder(const Api& api) : api_(api) {}
 
-  // In memory, given by `uid` when the plan runs; 16-byte aligned. uid < 1000.
-  Tensor Real(int64_t uid, cudnnDataType_t dtype, const Dims& dims, const Dims& strides);
+  // In memory, given by `uid` when the plan runs; 16-byte aligned. uid < 1000. `offsets`: a tensor
+  // [batch + 1, 1, 1, 1] of the element at which each sequence begins; null: by the strides.
+  Tensor Real(int64_t uid,
+              cudnnDataType_t dtype,
+              const Dims& dims,
+              const Dims& strides,
+              cudnnBackendDescriptor_t offsets = nullptr);
   // A tensor between two operations, without memory of its own.
-  Tensor Virtual(cudnnDataType_t dtype, const Dims& dims, const Dims& strides);
+  Tensor Virtual(cudnnDataType_t dtype,
+                 const Dims& dims,
+                 const Dims& strides,
+                 cudnnBackendDescriptor_t offsets = nullptr);
   Tensor VirtualLike(const Tensor& like, cudnnDataType_t dtype = CUDNN_DATA_FLOAT);
   // One float in host memory, given by `uid` when the plan runs.
   Tensor Scalar(int64_t uid);
 
-  void Matmul(const Tensor& a, const Tensor& b, const Tensor& out);
+  // `sizes`: of each sequence, given when the plan runs.
+  void Matmul(const Tensor& a, const Tensor& b, const Tensor& out, const MatmulSizes& sizes = {});
   void Reduce(cudnnReduceTensorOp_t op, const Tensor& x, const Tensor& out);
   void Reshape(const Tensor& x, const Tensor& out);
   void Pointwise1(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& out);
@@ -122,7 +141,8 @@ class GraphBuilder {
              const Dims& dims,
              const Dims& strides,
              bool is_virtual,
-             bool by_value);
+             bool by_value,
+             cudnnBackendDescriptor_t offsets = nullptr);
   cudnnBackendDescriptor_t Keep(Descriptor descriptor);
   void Operation(Descriptor descriptor);
   Descriptor PointwiseMode(cudnnPointwiseMode_t mode, cudnnDataType_t precision, int64_t axis);

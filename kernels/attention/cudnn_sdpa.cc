@@ -21,6 +21,7 @@ using cudnn::Api;
 using cudnn::Descriptor;
 using cudnn::Dims;
 using cudnn::GraphBuilder;
+using cudnn::MatmulSizes;
 using cudnn::Tensor;
 
 // -inf as the mask's value and fp32 scratch that cuDNN clears itself came with older 9.x; 9.10 is
@@ -39,20 +40,32 @@ enum Uid : int64_t {
   kDV,
   kScale,
   kOne,
-  kMasked,  // host scalars
+  kMasked,
+  kPadded,  // host scalars
   kDelta,
   kDQSum,  // scratch
   kStarts,
+  kQLengths,  // slots
+  kKvLengths,
+  kQOffsets,
+  kKOffsets,
+  kVOffsets,
+  kOutOffsets,
+  kLseOffsets,
 };
 
 constexpr size_t Align256(size_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-// Strides of the operands: views of the fused rows, no copies.
+// Strides of the operands: views of the fused rows, no copies. With slots `dims.batch` counts them.
 struct Layout {
-  explicit Layout(const AttentionDims& d)
-      : dims(d), width((d.heads + 2 * d.kv_heads) * d.head_dim), out_width(d.heads * d.head_dim) {}
+  explicit Layout(const SdpaProblem& problem)
+      : dims(problem.dims),
+        width((dims.heads + 2 * dims.kv_heads) * dims.head_dim),
+        out_width(dims.heads * dims.head_dim) {
+    dims.batch = problem.slots > 0 ? problem.slots : dims.batch;
+  }
 
   Dims HeadDims(int64_t heads) const { return {dims.batch, heads, dims.sequence, dims.head_dim}; }
   Dims HeadStrides(int64_t row) const { return {dims.sequence * row, dims.head_dim, row, 1}; }
@@ -68,6 +81,57 @@ struct Layout {
   int64_t width;
   int64_t out_width;
 };
+
+// What says where slots lie and how long they are; null handles without slots. K and V have tensors
+// of their own for the same numbers, as in the graphs of NVIDIA's cudnn-frontend.
+struct Slots {
+  Slots(GraphBuilder& g, const SdpaProblem& problem) {
+    if (problem.slots == 0) {
+      return;
+    }
+    const auto add = [&](Uid uid, int64_t count) {
+      return g.Real(uid, CUDNN_DATA_INT32, {count, 1, 1, 1}, {1, 1, 1, 1});
+    };
+    q_lengths = add(kQLengths, problem.slots);
+    kv_lengths = add(kKvLengths, problem.slots);
+    q = add(kQOffsets, problem.slots + 1).handle;
+    k = add(kKOffsets, problem.slots + 1).handle;
+    v = add(kVOffsets, problem.slots + 1).handle;
+    out = add(kOutOffsets, problem.slots + 1).handle;
+    lse = add(kLseOffsets, problem.slots + 1).handle;
+  }
+  // Products of [queries, D] and [D, keys], of [queries, keys] and [keys, D], and of [keys,
+  // queries] and [queries, D].
+  MatmulSizes Scores() const { return {q_lengths.handle, kv_lengths.handle, nullptr, false}; }
+  MatmulSizes OfQueries() const { return {q_lengths.handle, nullptr, kv_lengths.handle, false}; }
+  MatmulSizes OfKeys() const { return {kv_lengths.handle, nullptr, q_lengths.handle, false}; }
+
+  Tensor q_lengths;
+  Tensor kv_lengths;
+  cudnnBackendDescriptor_t q = nullptr;
+  cudnnBackendDescriptor_t k = nullptr;
+  cudnnBackendDescriptor_t v = nullptr;
+  cudnnBackendDescriptor_t out = nullptr;
+  cudnnBackendDescriptor_t lse = nullptr;
+};
+
+// Scores beyond a slot's length become kMasked.
+Tensor Padded(GraphBuilder& g, const Tensor& scores, const Slots& slots) {
+  const auto boolean = [&] { return g.VirtualLike(scores, CUDNN_DATA_BOOLEAN); };
+  const Tensor row = g.VirtualLike(scores, CUDNN_DATA_INT32);
+  const Tensor column = g.VirtualLike(scores, CUDNN_DATA_INT32);
+  const Tensor row_inside = boolean();
+  const Tensor column_inside = boolean();
+  const Tensor inside = boolean();
+  const Tensor out = g.VirtualLike(scores);
+  g.Index(scores, 2, row);
+  g.Index(scores, 3, column);
+  g.Pointwise2(CUDNN_POINTWISE_CMP_LT, row, slots.q_lengths, row_inside, CUDNN_DATA_BOOLEAN);
+  g.Pointwise2(CUDNN_POINTWISE_CMP_LT, column, slots.kv_lengths, column_inside, CUDNN_DATA_BOOLEAN);
+  g.Pointwise2(CUDNN_POINTWISE_LOGICAL_AND, row_inside, column_inside, inside, CUDNN_DATA_BOOLEAN);
+  g.Select(scores, g.Scalar(kPadded), inside, out);
+  return out;
+}
 
 // Scores of pairs that do not see each other become kMasked. Engines for Hopper take the second
 // comparison into the fused kernel as well; those for other GPUs only forward.
@@ -98,20 +162,24 @@ void ForwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem) 
   const Dims q = l.HeadDims(l.dims.heads);
   const Dims kv = l.HeadDims(l.dims.kv_heads);
   const Dims rows = l.HeadStrides(l.width);
-  const Tensor query = g.Real(kQ, CUDNN_DATA_BFLOAT16, q, rows);
+  const Slots slots(g, problem);
+  const Tensor query = g.Real(kQ, CUDNN_DATA_BFLOAT16, q, rows, slots.q);
   const Tensor key =
-      g.Real(kK, CUDNN_DATA_BFLOAT16, Layout::Transposed(kv), Layout::Transposed(rows));
-  const Tensor value = g.Real(kV, CUDNN_DATA_BFLOAT16, kv, rows);
-  const Tensor out = g.Real(kOut, CUDNN_DATA_BFLOAT16, q, l.HeadStrides(l.out_width));
+      g.Real(kK, CUDNN_DATA_BFLOAT16, Layout::Transposed(kv), Layout::Transposed(rows), slots.k);
+  const Tensor value = g.Real(kV, CUDNN_DATA_BFLOAT16, kv, rows, slots.v);
+  const Tensor out = g.Real(kOut, CUDNN_DATA_BFLOAT16, q, l.HeadStrides(l.out_width), slots.out);
   const auto row_stats = [&] {
     return g.Virtual(CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides());
   };
 
   const Tensor scores = g.Virtual(CUDNN_DATA_FLOAT, l.Scores(), Layout::Packed(l.Scores()));
-  g.Matmul(query, key, scores);
+  MatmulSizes sizes = slots.Scores();
+  sizes.pads = problem.slots > 0;
+  g.Matmul(query, key, scores, sizes);
   const Tensor scaled = g.VirtualLike(scores);
   g.Pointwise2(CUDNN_POINTWISE_MUL, scores, g.Scalar(kScale), scaled);
-  const Tensor masked = Masked(g, l, scaled, problem.documents);
+  const Tensor inside = problem.slots > 0 ? Padded(g, scaled, slots) : scaled;
+  const Tensor masked = Masked(g, l, inside, problem.documents);
   const Tensor max = row_stats();
   g.Reduce(CUDNN_REDUCE_TENSOR_MAX, masked, max);
   const Tensor shifted = g.VirtualLike(scores);
@@ -122,30 +190,58 @@ void ForwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem) 
   g.Reduce(CUDNN_REDUCE_TENSOR_ADD, powers, sum);
   const Tensor log_sum = row_stats();
   g.Pointwise1(CUDNN_POINTWISE_LOG, sum, log_sum);
-  const Tensor lse = problem.keep_lse
-                         ? g.Real(kLse, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides())
-                         : row_stats();
+  const Tensor lse = problem.keep_lse ? g.Real(kLse, CUDNN_DATA_FLOAT, l.RowStats(),
+                                               l.RowStatsStrides(), slots.lse)
+                                      : row_stats();
   g.Pointwise2(CUDNN_POINTWISE_ADD, max, log_sum, lse);
   const Tensor probabilities = g.VirtualLike(scores, CUDNN_DATA_BFLOAT16);
   g.Pointwise2(CUDNN_POINTWISE_DIV, powers, sum, probabilities);
-  g.Matmul(probabilities, value, out);
+  g.Matmul(probabilities, value, out, slots.OfQueries());
 }
 
 // x^T y [keys, D] for each query head into `out` [.., kv_heads, keys, D], summed over the query
 // heads that share a key/value head. x is [queries, keys].
-void KeyGradient(
-    GraphBuilder& g, const Layout& l, const Tensor& x, const Tensor& y, const Tensor& out) {
+void KeyGradient(GraphBuilder& g,
+                 const Layout& l,
+                 const Slots& slots,
+                 const Tensor& x,
+                 const Tensor& y,
+                 const Tensor& out) {
   const Tensor transposed =
       g.Virtual(CUDNN_DATA_BFLOAT16, Layout::Transposed(x.dims), Layout::Transposed(x.strides));
   g.Reshape(x, transposed);
   if (l.dims.heads == l.dims.kv_heads) {
-    g.Matmul(transposed, y, out);
+    g.Matmul(transposed, y, out, slots.OfKeys());
     return;
   }
   const Dims full = l.HeadDims(l.dims.heads);
   const Tensor every_head = g.Virtual(CUDNN_DATA_BFLOAT16, full, Layout::Packed(full));
-  g.Matmul(transposed, y, every_head);
+  g.Matmul(transposed, y, every_head, slots.OfKeys());
   g.Reduce(CUDNN_REDUCE_TENSOR_ADD, every_head, out);
+}
+
+// dQ = dS k
+void QueryGradient(GraphBuilder& g,
+                   const Layout& l,
+                   const SdpaProblem& problem,
+                   const Slots& slots,
+                   const Tensor& ds,
+                   const Tensor& key) {
+  const Dims q = l.HeadDims(l.dims.heads);
+  const Dims rows = l.HeadStrides(l.width);
+  const Tensor plain_key = g.Virtual(CUDNN_DATA_FLOAT, l.HeadDims(l.dims.kv_heads), rows, slots.k);
+  g.Reshape(key, plain_key);
+  const Tensor dq = g.Real(kDQ, CUDNN_DATA_BFLOAT16, q, rows, slots.q);
+  if (problem.deterministic) {
+    // cuDNN takes this graph as one that stores dS in its scratch.
+    g.Matmul(ds, plain_key, dq, slots.OfQueries());
+    return;
+  }
+  // Blocks of keys add their parts to fp32 sums, in any order.
+  const Tensor dq_sum =
+      g.Real(kDQSum, CUDNN_DATA_FLOAT, q, problem.slots > 0 ? rows : Layout::Packed(q), slots.q);
+  g.Matmul(ds, plain_key, dq_sum, slots.OfQueries());
+  g.Pointwise1(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
 }
 
 void BackwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem) {
@@ -153,14 +249,15 @@ void BackwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem)
   const Dims kv = l.HeadDims(l.dims.kv_heads);
   const Dims rows = l.HeadStrides(l.width);
   const Dims out_rows = l.HeadStrides(l.out_width);
-  const Tensor query = g.Real(kQ, CUDNN_DATA_BFLOAT16, q, rows);
+  const Slots slots(g, problem);
+  const Tensor query = g.Real(kQ, CUDNN_DATA_BFLOAT16, q, rows, slots.q);
   const Tensor key =
-      g.Real(kK, CUDNN_DATA_BFLOAT16, Layout::Transposed(kv), Layout::Transposed(rows));
+      g.Real(kK, CUDNN_DATA_BFLOAT16, Layout::Transposed(kv), Layout::Transposed(rows), slots.k);
   const Tensor value =
-      g.Real(kV, CUDNN_DATA_BFLOAT16, Layout::Transposed(kv), Layout::Transposed(rows));
-  const Tensor out = g.Real(kOut, CUDNN_DATA_BFLOAT16, q, out_rows);
-  const Tensor d_out = g.Real(kDOut, CUDNN_DATA_BFLOAT16, q, out_rows);
-  const Tensor lse = g.Real(kLse, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides());
+      g.Real(kV, CUDNN_DATA_BFLOAT16, Layout::Transposed(kv), Layout::Transposed(rows), slots.v);
+  const Tensor out = g.Real(kOut, CUDNN_DATA_BFLOAT16, q, out_rows, slots.out);
+  const Tensor d_out = g.Real(kDOut, CUDNN_DATA_BFLOAT16, q, out_rows, slots.out);
+  const Tensor lse = g.Real(kLse, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides(), slots.lse);
   const Tensor scale = g.Scalar(kScale);
 
   // delta = rowsum(d_out * out)
@@ -168,45 +265,35 @@ void BackwardGraph(GraphBuilder& g, const Layout& l, const SdpaProblem& problem)
   g.Pointwise2(CUDNN_POINTWISE_MUL, d_out, out, products);
   const Tensor sums = g.Virtual(CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides());
   g.Reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums);
-  const Tensor delta = g.Real(kDelta, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides());
+  const Tensor delta =
+      g.Real(kDelta, CUDNN_DATA_FLOAT, l.RowStats(), l.RowStatsStrides(), slots.lse);
   g.Pointwise2(CUDNN_POINTWISE_MUL, sums, g.Scalar(kOne), delta);
 
   // P = exp(scale q k^T - lse) below the diagonal, dV = P^T d_out
   const Tensor scores = g.Virtual(CUDNN_DATA_FLOAT, l.Scores(), Layout::Packed(l.Scores()));
-  g.Matmul(query, key, scores);
+  g.Matmul(query, key, scores, slots.Scores());
   const Tensor scaled = g.VirtualLike(scores);
   g.Pointwise2(CUDNN_POINTWISE_MUL, scores, scale, scaled);
   const Tensor shifted = g.VirtualLike(scores);
   g.Pointwise2(CUDNN_POINTWISE_SUB, scaled, lse, shifted);
-  const Tensor masked = Masked(g, l, shifted, problem.documents);
+  const Tensor inside = problem.slots > 0 ? Padded(g, shifted, slots) : shifted;
+  const Tensor masked = Masked(g, l, inside, problem.documents);
   const Tensor p = g.VirtualLike(scores);
   g.Pointwise1(CUDNN_POINTWISE_EXP, masked, p);
-  KeyGradient(g, l, p, d_out, g.Real(kDV, CUDNN_DATA_BFLOAT16, kv, rows));
+  KeyGradient(g, l, slots, p, d_out, g.Real(kDV, CUDNN_DATA_BFLOAT16, kv, rows, slots.v));
 
   // dS = P (d_out v^T - delta) scale, dK = dS^T q
   const Tensor dp = g.VirtualLike(scores);
-  g.Matmul(d_out, value, dp);
+  g.Matmul(d_out, value, dp, slots.Scores());
   const Tensor centred = g.VirtualLike(scores);
   g.Pointwise2(CUDNN_POINTWISE_SUB, dp, delta, centred);
   const Tensor weighted = g.VirtualLike(scores);
   g.Pointwise2(CUDNN_POINTWISE_MUL, centred, p, weighted);
   const Tensor ds = g.VirtualLike(scores);
   g.Pointwise2(CUDNN_POINTWISE_MUL, weighted, scale, ds);
-  KeyGradient(g, l, ds, query, g.Real(kDK, CUDNN_DATA_BFLOAT16, kv, rows));
+  KeyGradient(g, l, slots, ds, query, g.Real(kDK, CUDNN_DATA_BFLOAT16, kv, rows, slots.k));
 
-  // dQ = dS k
-  const Tensor plain_key = g.Virtual(CUDNN_DATA_FLOAT, kv, rows);
-  g.Reshape(key, plain_key);
-  const Tensor dq = g.Real(kDQ, CUDNN_DATA_BFLOAT16, q, rows);
-  if (problem.deterministic) {
-    // cuDNN takes this graph as one that stores dS in its scratch.
-    g.Matmul(ds, plain_key, dq);
-    return;
-  }
-  // Blocks of keys add their parts to fp32 sums, in any order.
-  const Tensor dq_sum = g.Real(kDQSum, CUDNN_DATA_FLOAT, q, Layout::Packed(q));
-  g.Matmul(ds, plain_key, dq_sum);
-  g.Pointwise1(CUDNN_POINTWISE_IDENTITY, dq_sum, dq);
+  QueryGradient(g, l, problem, slots, ds, key);
 }
 
 std::string LibraryName() {
@@ -322,6 +409,18 @@ absl::Status Compile(const Api& api, cudnnHandle_t handle, PlanState& state) {
   return absl::OkStatus();
 }
 
+// What Slots() has made tensors for, but lse's.
+template <typename Add>
+void AddSlots(const SdpaPointers& pointers, const Add& add) {
+  for (const Uid lengths : {kQLengths, kKvLengths}) {
+    add(lengths, pointers.lengths);
+  }
+  for (const Uid offsets : {kQOffsets, kKOffsets, kVOffsets}) {
+    add(offsets, pointers.qkv_offsets);
+  }
+  add(kOutOffsets, pointers.out_offsets);
+}
+
 constexpr cudnnBackendHeurMode_t kModes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
 
 // The first configuration that compiles, the heuristics' best first.
@@ -352,12 +451,15 @@ absl::Status Choose(const Api& api, const Target& target, PlanState& state) {
 absl::Status MakeGraph(const Api& api, cudnnHandle_t handle, PlanState& state) {
   GraphBuilder builder(api);
   const AttentionDims& d = state.problem.dims;
-  const Layout layout(d);
+  const Layout layout(state.problem);
   if (state.problem.backward) {
     BackwardGraph(builder, layout, state.problem);
-    state.delta_bytes = static_cast<size_t>(d.batch * d.heads * d.sequence) * sizeof(float);
+    const int64_t rows = d.batch * d.sequence;
+    // Slots are summed where dQ has them: in rows as wide as the fused ones.
+    const int64_t dq_width = state.problem.slots > 0 ? layout.width : layout.out_width;
+    state.delta_bytes = static_cast<size_t>(rows * d.heads) * sizeof(float);
     state.dq_bytes =
-        state.problem.deterministic ? 0 : state.delta_bytes * static_cast<size_t>(d.head_dim);
+        state.problem.deterministic ? 0 : static_cast<size_t>(rows * dq_width) * sizeof(float);
   } else {
     ForwardGraph(builder, layout, state.problem);
   }
@@ -491,6 +593,13 @@ absl::Status Cudnn::Run(const SdpaPlan& plan,
   }
   if (state.problem.documents) {
     add(kStarts, pointers.starts);
+  }
+  if (state.problem.slots > 0) {
+    AddSlots(pointers, add);
+    add(kPadded, &masked);
+    if (state.problem.backward || state.problem.keep_lse) {
+      add(kLseOffsets, pointers.lse_offsets);
+    }
   }
   if (state.problem.backward) {
     // Behind cuDNN's own scratch, in the order in which workspace_bytes() counts.

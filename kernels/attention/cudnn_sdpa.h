@@ -19,6 +19,10 @@ struct SdpaProblem {
   bool backward = false;
   bool keep_lse = true;    // forward: lse is written
   bool documents = false;  // a query sees keys from its starts on alone
+  // > 0: the batch is so many sequences of their own ("slots"), packed one behind another in its
+  // rows; dims.sequence is the longest. Where each begins and how long it is is given when the plan
+  // runs. Causal; without `documents`.
+  int64_t slots = 0;
   // Only engines that promise the same bits in every run. Backward then stores dS, bf16 [batch,
   // heads, sequence, sequence], in its workspace, where it otherwise sums dQ with atomics; that is
   // known to be of fixed order on Hopper (NVIDIA's cudnn-frontend takes this graph there).
@@ -32,6 +36,12 @@ struct SdpaPointers {
   void* out = nullptr;
   void* lse = nullptr;
   void* starts = nullptr;  // 16-byte aligned; unused without SdpaProblem::documents
+  // Unused without SdpaProblem::slots, i32, 16-byte aligned: [slots] rows of each, and [slots + 1]
+  // the element of qkv, out and lse at which each begins.
+  void* lengths = nullptr;
+  void* qkv_offsets = nullptr;
+  void* out_offsets = nullptr;
+  void* lse_offsets = nullptr;
   void* d_out = nullptr;
   void* d_qkv = nullptr;
   float scale = 1.0F;

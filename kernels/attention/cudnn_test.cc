@@ -133,6 +133,37 @@ TEST_F(CudnnTest, Engines_HopperDocuments_Fused) {
   }
 }
 
+// Documents as sequences of their own are Hopper's fused kernels too, however many slots there are.
+TEST_F(CudnnTest, Engines_HopperSlots_Fused) {
+  for (const Shape& shape : kShapes) {
+    for (const int64_t each : {1, 4, 33}) {
+      SdpaProblem problem;
+      problem.dims = shape.dims;
+      problem.slots = each * shape.dims.batch;
+      const std::vector<int64_t> forward = Engines(problem, kH200);
+      ASSERT_FALSE(forward.empty()) << shape.name;
+      EXPECT_LE(forward[0], 2) << shape.name;
+      problem.deterministic = true;
+      EXPECT_FALSE(Engines(problem, kH200).empty()) << shape.name;
+      problem.deterministic = false;
+      problem.backward = true;
+      const std::vector<int64_t> backward = Engines(problem, kH200);
+      ASSERT_FALSE(backward.empty()) << shape.name;
+      EXPECT_EQ(backward[0], 6) << shape.name;
+    }
+  }
+}
+
+// Backward is our own there.
+TEST_F(CudnnTest, Engines_BlackwellGeforceSlots_Forward) {
+  for (const Shape& shape : kShapes) {
+    SdpaProblem problem;
+    problem.dims = shape.dims;
+    problem.slots = 4 * shape.dims.batch;
+    EXPECT_FALSE(Engines(problem, kRtx5090).empty()) << shape.name;
+  }
+}
+
 // The graph of fixed order is Hopper's fused backward too.
 TEST_F(CudnnTest, Engines_Deterministic_Fused) {
   for (const Shape& shape : kShapes) {

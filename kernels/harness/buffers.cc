@@ -88,6 +88,14 @@ double ValueAt(const Fill& fill, const RngKey& key, int64_t i) {
       const int64_t at = i % static_cast<int64_t>(fill.a);
       return static_cast<double>(at - at % static_cast<int64_t>(fill.b));
     }
+    case Fill::kDoubling: {
+      const int64_t at = i % static_cast<int64_t>(fill.a);
+      int64_t length = 1;
+      while (2 * length <= at + 1) {
+        length *= 2;
+      }
+      return static_cast<double>(length - 1);
+    }
     case Fill::kWeights:
       return i % 3 == 1 ? 0.0 : static_cast<float>(0.5 + double{RngUniform(key, element)});
     case Fill::kHoles:

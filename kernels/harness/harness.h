@@ -34,6 +34,7 @@ struct Fill {
     kRamp,      // i mod a: positions of packed sequences
     kSteps,     // (i mod a) / b, rounded down
     kStarts,    // (i mod a) rounded down to a multiple of b: where documents of b rows begin
+    kDoubling,  // where documents of 1, 2, 4 .. rows begin in each a
     kWeights,   // loss weights: 0 for every third element, else in [0.5, 1.5)
     kHoles,     // as kNormal, but every fifth -infinity and every seventh NaN
     kExtremes,  // per 32 elements: powers of two, zeros, subnormals, largest, infinities, NaN

@@ -9,8 +9,11 @@
 namespace hearth::spec {
 namespace {
 
-// Most bytes that cuDNN's fused attention takes for an element of q (kernels/attention/cudnn.cc).
+// Most bytes that cuDNN's fused attention takes for an element of q (kernels/attention/cudnn.cc),
+// and with documents as sequences of their own: sums of dQ in rows as wide as q, k and v together,
+// and gradients of k and v by query head for up to four documents a sample.
 constexpr int64_t kAttentionBytes = 12;
+constexpr int64_t kDocumentBytes = 24;
 
 int64_t Tokens(const TrainingPlanOptions& o) {
   return o.micro_batch * o.sequence_length;
@@ -47,7 +50,8 @@ int64_t EstimateOnGpu(const TrainingPlanOptions& o) {
   if (!o.training) {
     return head;
   }
-  const int64_t attention = Tokens(o) * o.shape.q_width() * kAttentionBytes;
+  const int64_t attention =
+      Tokens(o) * o.shape.q_width() * (o.documents ? kDocumentBytes : kAttentionBytes);
   int64_t bytes = std::max({head, attention, EmulatedBytes(o)});
   for (const auto& [shape, count] : OrthogonalShapes(*o.table)) {
     bytes = std::max(bytes, OrthogonalScratchBytes(shape.first, shape.second, count));

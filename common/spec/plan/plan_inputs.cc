@@ -112,6 +112,7 @@ absl::StatusOr<std::unique_ptr<PlanInputs>> MakePlanInputs(const v1::JobSpec& jo
         absl::StrCat("recompute: no level named \"", job_spec.recompute(), "\""));
   }
   options.sequence_length = job_spec.data().sequence_length();
+  options.documents = SeesOwnDocument(job_spec.data());
   HEARTH_ASSIGN_OR_RETURN(options.shape,
                           ResolveModelShape(job_spec.model(), options.sequence_length));
   HEARTH_ASSIGN_OR_RETURN(const ParameterFormats formats,

@@ -115,6 +115,7 @@ struct TrainingPlanOptions {
   Recompute recompute = Recompute::kNone;
   int64_t micro_batch = 1;         // B, sequences
   int64_t sequence_length = 1024;  // T, tokens
+  bool documents = false;          // attention within documents
   int threads = 1;
   // Bytes of every floating element where the device stores narrow formats widened (CPU: 4, or 8
   // for gradient checks); 0 = each format takes its own size (CUDA).

@@ -493,7 +493,11 @@ TEST(QuantisedMemory, PresetsAt36And8SequencesOf1024_NeedLessThanInBf16) {
 }
 
 // Bytes of scratch of hearth-112m on a GPU, in micro-batches of 36,864 tokens.
-int64_t Scratch(const char* recipe, const char* head, int64_t vocab, bool training = true) {
+int64_t Scratch(const char* recipe,
+                const char* head,
+                int64_t vocab,
+                bool training = true,
+                const char* attention = "causal") {
   v1::JobSpec job;
   job.set_name("plan");
   job.mutable_model()->set_preset("hearth-112m");
@@ -503,6 +507,7 @@ int64_t Scratch(const char* recipe, const char* head, int64_t vocab, bool traini
   job.mutable_batch()->set_micro_batch_size(18);
   job.mutable_precision()->set_recipe(recipe);
   job.mutable_precision()->set_lm_head(head);
+  job.mutable_data()->set_attention(attention);
   job.mutable_train()->set_steps(100);
   job.mutable_resources()->set_device("cuda");
   std::vector<FieldViolation> violations;
@@ -528,6 +533,7 @@ TEST(OpScratch, OnAGpu_IsThatOfTheOutputProjection) {
 TEST(OpScratch, FewLogits_IsThatOfOtherOps) {
   constexpr int64_t kTokens = 36864;
   EXPECT_EQ(Scratch("bf16", "bf16", 256), kTokens * 768 * 12) << "attention";
+  EXPECT_EQ(Scratch("bf16", "bf16", 256, true, "document"), kTokens * 768 * 24);
   // The gradient of the widest weight, 4,096 x 768, from operands that are widened.
   EXPECT_EQ(Scratch("nvfp4", "bf16", 256), (4096 + 768) * kTokens * 2 + 512 + (int64_t{32} << 20));
 }

@@ -138,11 +138,12 @@ kernels::LinearCrossEntropyArgs Model::HeadArgs(const Pass& pass,
 }
 
 absl::StatusOr<kernels::AttentionEngines> Model::CheckAttention(const kernels::Exec& exec,
+                                                                int64_t documents,
                                                                 double tolerance) const {
   for (const Layer& layer : layers_) {
     for (const std::unique_ptr<SubBlock>& block : layer.blocks) {
       HEARTH_ASSIGN_OR_RETURN(const kernels::AttentionEngines engines,
-                              block->CheckAttention(exec, tolerance));
+                              block->CheckAttention(exec, documents, tolerance));
       // All layers have one shape: the first with attention speaks for all.
       if (!engines.forward.empty()) {
         return engines;
@@ -150,6 +151,18 @@ absl::StatusOr<kernels::AttentionEngines> Model::CheckAttention(const kernels::E
     }
   }
   return kernels::AttentionEngines();
+}
+
+std::vector<int64_t> Model::DocumentBounds(const kernels::Exec& exec) const {
+  for (const Layer& layer : layers_) {
+    for (const std::unique_ptr<SubBlock>& block : layer.blocks) {
+      std::vector<int64_t> bounds = block->DocumentBounds(exec);
+      if (!bounds.empty()) {
+        return bounds;
+      }
+    }
+  }
+  return {};
 }
 
 size_t Model::WorkspaceBytes(const kernels::Exec& exec) const {

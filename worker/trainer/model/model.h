@@ -40,7 +40,10 @@ class Model {
 
   // SubBlock::CheckAttention of the first layer that has attention: all have one shape.
   absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& exec,
+                                                           int64_t documents,
                                                            double tolerance) const;
+  // SubBlock::DocumentBounds of that layer.
+  std::vector<int64_t> DocumentBounds(const kernels::Exec& exec) const;
 
   // Where the ops read the micro-batch: [B, T] each, on the tensors' device.
   BatchBuffers batch() const { return batch_; }

@@ -41,6 +41,8 @@ struct Pass {
   // Count underflow and saturation of what is quantised (QuantState::Counted). Never in a launch
   // that is recorded.
   bool count = false;
+  // AttentionArgs::documents of the micro-batch; 0: any number.
+  int64_t documents = 0;
   // Record largest magnitudes for delayed scaling; only in training.
   bool record = false;
   // Where a replayed launch reads step and micro_batch, on the tensors' device. Null: the fields

@@ -105,12 +105,15 @@ class SubBlock {
   // Scratch of the largest op this sub-block calls.
   virtual size_t WorkspaceBytes(const kernels::Exec& exec) const = 0;
 
-  // kernels::CheckAttention of its attention; empty names where it has none. Overwrites
-  // activations.
+  // kernels::CheckAttention of its attention with AttentionArgs::documents; empty names where it has
+  // none. Overwrites activations.
   virtual absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& /*exec*/,
+                                                                   int64_t /*documents*/,
                                                                    double /*tolerance*/) const {
     return kernels::AttentionEngines();
   }
+  // kernels::AttentionDocumentBounds of its attention in training.
+  virtual std::vector<int64_t> DocumentBounds(const kernels::Exec& /*exec*/) const { return {}; }
 
   virtual absl::Status Forward(const kernels::Exec& exec, const Pass& pass, Stream& stream) = 0;
   // Computes again what the recomputation level did not keep. `stream` as before Forward, where the

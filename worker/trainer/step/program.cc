@@ -41,19 +41,30 @@ absl::Status CheckNativeProducts(const Engine& engine) {
 // probabilities and results to bf16, 0.2 % rms each. A wrong tile differs by tens of per cent.
 constexpr double kAttentionTolerance = 0.05;
 
+// Length of a random batch's documents. As many documents as fit into a bound are no test of the
+// slots that stay empty: one a sample less, but one.
+int64_t RandomDocument(const Engine& engine, int64_t documents) {
+  const int64_t sequence = engine.options().spec.data().sequence_length();
+  if (!engine.documents()) {
+    return sequence;
+  }
+  if (documents > 0) {
+    const int64_t each = std::max<int64_t>(1, documents / engine.options().micro_batch - 1);
+    return (sequence + each - 1) / each;
+  }
+  // Two at least, unless all that is before a token in a sample is in its document.
+  const double share = engine.options().seen > 0.99 ? 1.0 : std::min(engine.options().seen, 0.75);
+  return std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(sequence)));
+}
+
 }  // namespace
 
-void StageRandomBatch(const Engine& engine) {
+void StageRandomBatch(const Engine& engine, int64_t documents) {
   const BatchBuffers batch = engine.StagedBatch(0);
   const kernels::RngKey key{1, kernels::RngPurpose::kTest, 0, 0, 0};
   const int64_t sequence = engine.options().spec.data().sequence_length();
   const auto vocab = static_cast<uint32_t>(engine.shape().vocab);
-  // Documents of one length that see about as much as those of the data, two at least.
-  const double share = std::min(engine.options().seen, 0.75);
-  const int64_t document =
-      engine.documents()
-          ? std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(sequence)))
-          : sequence;
+  const int64_t document = RandomDocument(engine, documents);
   for (int64_t i = 0; i < engine.model_rows(); ++i) {
     const auto token = [&](int64_t n) {
       return static_cast<int32_t>(kernels::RngWord(key, static_cast<uint64_t>(n)) % vocab);
@@ -229,9 +240,24 @@ absl::Status StepProgram::LaunchUpdate(bool quantise_weights) {
   return kernels::StampTime(exec, &state->ended_ns);
 }
 
-kernels::Graph* StepProgram::FindGraph(const MicroBatchKind& kind) const {
+int64_t StepProgram::DocumentBound(int slot) const {
+  if (bounds_.size() == 1) {
+    return 0;
+  }
+  const int32_t* const start = engine_.StagedBatch(slot).start;
+  const int64_t sequence = engine_.options().spec.data().sequence_length();
+  int64_t documents = 0;
+  for (int64_t row = 0; row < engine_.model_rows(); ++row) {
+    documents += start[row] == row % sequence ? 1 : 0;
+  }
+  // Ascending behind the 0, which stands for any number.
+  const auto bound = std::lower_bound(bounds_.begin() + 1, bounds_.end(), documents);
+  return bound == bounds_.end() ? 0 : *bound;
+}
+
+kernels::Graph* StepProgram::FindGraph(const MicroBatchKind& kind, int64_t documents) const {
   for (const Recorded& recorded : micro_batch_) {
-    if (recorded.kind == kind) {
+    if (recorded.kind == kind && recorded.documents == documents) {
       return recorded.graph.get();
     }
   }
@@ -243,7 +269,7 @@ absl::Status StepProgram::MicroBatch(const MicroBatchKind& kind,
                                      const MicroBatchExtra& extra) {
   HEARTH_RETURN_IF_ERROR(OpenParts());
   // A graph has what it recorded; extras are in none.
-  kernels::Graph* const graph = extra.any() ? nullptr : FindGraph(kind);
+  kernels::Graph* const graph = extra.any() ? nullptr : FindGraph(kind, pass.documents);
   // The first micro-batch gathers what the update before has left divided.
   weights_partial_ = weights_partial_ && !kind.first;
   return graph != nullptr ? graph->Launch(engine_.exec()) : LaunchMicroBatch(kind, pass, extra);
@@ -296,8 +322,13 @@ absl::Status StepProgram::RunAllOnce(const spec::StepFormat& format) {
   *staged = kernels::StepState{};
   staged->skip = 1;
   HEARTH_RETURN_IF_ERROR(kernels::Copy(exec, engine_.step_state(), staged, sizeof(*staged)));
-  for (const MicroBatchKind& kind : Kinds(format)) {
-    HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(kind, Pass{}));
+  for (const int64_t documents : bounds_) {
+    Pass pass;
+    pass.documents = documents;
+    HEARTH_RETURN_IF_ERROR(documents > 0 ? PlaceRandomBatch(documents) : absl::OkStatus());
+    for (const MicroBatchKind& kind : Kinds(format)) {
+      HEARTH_RETURN_IF_ERROR(LaunchMicroBatch(kind, pass));
+    }
   }
   Pass evaluation;
   evaluation.format = format;
@@ -340,15 +371,18 @@ absl::Status StepProgram::RunAndCompare(const std::vector<spec::StepFormat>& for
   return ran;
 }
 
-absl::Status StepProgram::RecordMicroBatch(const MicroBatchKind& kind) {
+absl::Status StepProgram::RecordMicroBatch(const MicroBatchKind& kind, int64_t documents) {
+  Pass pass;
+  pass.documents = documents;
   HEARTH_RETURN_IF_ERROR(kernels::Graph::Begin(engine_.exec()));
-  const absl::Status launched = LaunchMicroBatch(kind, Pass{});
+  const absl::Status launched = LaunchMicroBatch(kind, pass);
   // The recording is ended also where a launch has failed: a stream that still records refuses
   // everything else.
   auto graph = kernels::Graph::End(engine_.exec(), "recording forward and backward");
   HEARTH_RETURN_IF_ERROR(launched);
   Recorded recorded;
   recorded.kind = kind;
+  recorded.documents = documents;
   HEARTH_ASSIGN_OR_RETURN(recorded.graph, std::move(graph));
   micro_batch_.push_back(std::move(recorded));
   return absl::OkStatus();
@@ -365,9 +399,50 @@ absl::Status StepProgram::RecordUpdate(bool quantise_weights) {
 
 absl::Status StepProgram::RecordAll(const spec::StepFormat& format) {
   for (const MicroBatchKind& kind : Kinds(format)) {
-    HEARTH_RETURN_IF_ERROR(RecordMicroBatch(kind));
+    for (const int64_t documents : bounds_) {
+      HEARTH_RETURN_IF_ERROR(kind.idle && documents > 0 ? absl::OkStatus()
+                                                        : RecordMicroBatch(kind, documents));
+    }
   }
   return update_[format.own()] == nullptr ? RecordUpdate(format.own()) : absl::OkStatus();
+}
+
+absl::Status StepProgram::PlaceRandomBatch(int64_t documents) {
+  // What was staged before has been read.
+  HEARTH_RETURN_IF_ERROR(kernels::Synchronize(engine_.exec()));
+  StageRandomBatch(engine_, documents);
+  return engine_.UploadBatch(0);
+}
+
+absl::Status StepProgram::CheckAttention() {
+  const kernels::Exec& exec = engine_.exec();
+  const Model& model = engine_.model();
+  // A test asks for a mismatch.
+  const double tolerance = fault::Check("trainer.attention").ok() ? kAttentionTolerance : -1.0;
+  HEARTH_ASSIGN_OR_RETURN(const kernels::AttentionEngines any,
+                          model.CheckAttention(exec, 0, tolerance));
+  attention_ = any;
+  for (const int64_t documents : model.DocumentBounds(exec)) {
+    HEARTH_RETURN_IF_ERROR(PlaceRandomBatch(documents));
+    HEARTH_ASSIGN_OR_RETURN(const kernels::AttentionEngines bounded,
+                            model.CheckAttention(exec, documents, tolerance));
+    if (bounded.own()) {
+      attention_.refused = bounded.refused.empty()
+                               ? attention_.refused
+                               : absl::StrCat("with up to ", documents,
+                                              " documents in a micro-batch: ", bounded.refused);
+      continue;
+    }
+    bounds_.push_back(documents);
+    const auto name = [&](const std::string& within, const std::string& beyond) {
+      return within == beyond ? within
+                              : absl::StrCat(within, " (", beyond, " for more than ", documents,
+                                             " documents in a micro-batch)");
+    };
+    attention_.forward = name(bounded.forward, any.forward);
+    attention_.backward = name(bounded.backward, any.backward);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepProgram::Prepare() {
@@ -389,15 +464,11 @@ absl::Status StepProgram::Prepare() {
   inputs->tokens = 1 / d_loss_;
   HEARTH_RETURN_IF_ERROR(
       kernels::Copy(exec, engine_.step_inputs(), inputs, sizeof(kernels::StepInputs)));
-  StageRandomBatch(engine_);
-  HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(0));
+  HEARTH_RETURN_IF_ERROR(PlaceRandomBatch(0));
   // Before anything is recorded: a library whose results are wrong is refused here, and graphs then
   // hold our own kernels. Once, as Prepare may come again.
   if (attention_.forward.empty()) {
-    // A test asks for a mismatch.
-    const bool injected = !fault::Check("trainer.attention").ok();
-    HEARTH_ASSIGN_OR_RETURN(
-        attention_, engine_.model().CheckAttention(exec, injected ? -1.0 : kAttentionTolerance));
+    HEARTH_RETURN_IF_ERROR(CheckAttention());
   }
   HEARTH_RETURN_IF_ERROR(StartWeights());
   // Everything has run once before anything is recorded: code is loaded, plans are chosen.
@@ -417,7 +488,7 @@ absl::Status StepProgram::Prepare() {
 
 int64_t StepProgram::graph_nodes() const {
   for (const bool own : {false, true}) {
-    const kernels::Graph* const graph = FindGraph(Kind(0, spec::OwnIf(own)));
+    const kernels::Graph* const graph = FindGraph(Kind(0, spec::OwnIf(own)), 0);
     if (graph != nullptr) {
       return static_cast<int64_t>(graph->nodes() + update_[own]->nodes());
     }

@@ -19,8 +19,9 @@
 
 namespace hearth::trainer {
 
-// Random tokens into staging slot 0, every one of them counted; for tuning and measuring.
-void StageRandomBatch(const Engine& engine);
+// Random tokens into staging slot 0, every one of them counted; for tuning and measuring. Its
+// documents see about as much as those of the data, or are `documents` at most.
+void StageRandomBatch(const Engine& engine, int64_t documents = 0);
 
 // What a micro-batch's launches depend on, apart from data and scalars.
 struct MicroBatchKind {
@@ -68,8 +69,11 @@ class StepProgram {
   MicroBatchKind Kind(int64_t index, const spec::StepFormat& format) const {
     return {index == 0, index + 1 == turns(), idle_first_ && index == 0, format};
   }
-  // Forward and backward of the batch in place, or an idle turn. `pass` gives seed, step and
-  // micro_batch, which on a GPU are read from StepInputs.
+  // Pass::documents of the micro-batch in a staging slot: the launches of such micro-batches may be
+  // faster than those of any. The host counts, as a recorded graph cannot choose.
+  int64_t DocumentBound(int slot) const;
+  // Forward and backward of the batch in place, or an idle turn. `pass` gives documents, and seed,
+  // step and micro_batch, which on a GPU are read from StepInputs.
   absl::Status MicroBatch(const MicroBatchKind& kind,
                           const Pass& pass,
                           const MicroBatchExtra& extra = {});
@@ -126,7 +130,11 @@ class StepProgram {
   // Runs everything once. Meanwhile products on block-scaled units are compared with their
   // emulation.
   absl::Status RunAndCompare(const std::vector<spec::StepFormat>& formats);
-  absl::Status RecordMicroBatch(const MicroBatchKind& kind);
+  absl::Status RecordMicroBatch(const MicroBatchKind& kind, int64_t documents);
+  // A random batch in place (StageRandomBatch).
+  absl::Status PlaceRandomBatch(int64_t documents);
+  // Compares attention's kernels, and finds out what it runs on with how many documents.
+  absl::Status CheckAttention();
   absl::Status RecordUpdate(bool quantise_weights);
 
   Engine& engine_;
@@ -136,6 +144,7 @@ class StepProgram {
   const Exchanged exchanged_;
   const bool idle_first_;  // the step's first turn is idle
   kernels::AttentionEngines attention_;
+  std::vector<int64_t> bounds_ = {0};  // values of Pass::documents with launches of their own
   std::unique_ptr<kernels::ProductCheck> products_;
   std::unique_ptr<GradientExchange> exchange_;           // null in a world of one
   std::unique_ptr<DividedWeights> divided_weights_;      // null where weights are whole
@@ -145,10 +154,11 @@ class StepProgram {
   BucketPass* bucket_pass_ = nullptr;                    // the one of the two that is there
   struct Recorded {
     MicroBatchKind kind;
+    int64_t documents = 0;  // Pass::documents
     std::unique_ptr<kernels::Graph> graph;
   };
   // Null: not recorded.
-  kernels::Graph* FindGraph(const MicroBatchKind& kind) const;
+  kernels::Graph* FindGraph(const MicroBatchKind& kind, int64_t documents) const;
 
   std::vector<Recorded> micro_batch_;
   std::unique_ptr<kernels::Graph> update_[2];  // [quantise_weights]

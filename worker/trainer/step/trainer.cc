@@ -405,6 +405,7 @@ absl::Status Trainer::StageTurn(int64_t step,
   inputs.micro_batch = static_cast<uint32_t>(micro_batch);
   pass.step = static_cast<uint32_t>(step);
   pass.micro_batch = inputs.micro_batch;
+  pass.documents = program_.DocumentBound(slot);
   HEARTH_RETURN_IF_ERROR(engine_.UploadBatch(slot));
   return StageInputs(inputs, slot);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "common/formats/reduce_formats.h"
@@ -442,6 +443,27 @@ TEST(Trainer, Step_TokensThatNoAnswerFollows_ChangeNoBit) {
     spec.set_task("pretrain");
     other.set_task("pretrain");
     EXPECT_NE(TrainedWeights(spec), TrainedWeights(other)) << recipe;
+  }
+}
+
+// Random batches of a bound fill a slot a document, and leave some empty where a sample may have
+// several.
+TEST(StageRandomBatch, Documents_KeepWithinTheirBound) {
+  TempDir dir;
+  const std::unique_ptr<Collective> comm = NewSoloCollective();
+  const std::unique_ptr<TestRank> rank = MakeRank(DocumentJob(dir.path()), *comm);
+  const Engine& engine = *rank->engine;
+  const int64_t samples = engine.options().micro_batch;
+  const int64_t sequence = engine.model_rows() / samples;
+  for (const auto& [each, want] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {4, 3}}) {
+    StageRandomBatch(engine, each * samples);
+    const BatchBuffers batch = engine.StagedBatch(0);
+    int64_t documents = 0;
+    for (int64_t row = 0; row < engine.model_rows(); ++row) {
+      documents += batch.start[row] == row % sequence ? 1 : 0;
+      EXPECT_EQ(batch.start[row] + batch.position[row], row % sequence);
+    }
+    EXPECT_EQ(documents, want * samples) << each;
   }
 }
 

@@ -104,6 +104,7 @@ absl::Status Bench::Launch(int64_t step, bool quantised, bool next_quantised) {
                                          sizeof(kernels::StepInputs)));
     Pass pass;
     pass.step = static_cast<uint32_t>(step);
+    pass.documents = job_.program->DocumentBound(0);
     HEARTH_RETURN_IF_ERROR(
         job_.program->MicroBatch(job_.program->Kind(m, spec::OwnIf(quantised)), pass));
   }
@@ -165,15 +166,18 @@ absl::Status Bench::MeasurePhases() {
   Pass pass;
   pass.format = spec::OwnIf(quantised);
   pass.weights = job_.program->weights();
+  pass.documents = job_.program->DocumentBound(0);
   kernels::StepState* state = job_.engine->step_state();
   HEARTH_ASSIGN_OR_RETURN(const double forward, TimeCall([&] {
                             return job_.engine->model().ForwardLoss(exec, pass, &state->loss_sum,
                                                                     &state->weight_sum);
                           }));
+  Pass turn;
+  turn.documents = pass.documents;
   HEARTH_ASSIGN_OR_RETURN(
       const double both, TimeCall([&] {
         return job_.program->MicroBatch(
-            job_.program->Kind(job_.batch.CountForRank(0) - 1, spec::OwnIf(quantised)), Pass{});
+            job_.program->Kind(job_.batch.CountForRank(0) - 1, spec::OwnIf(quantised)), turn);
       }));
   HEARTH_ASSIGN_OR_RETURN(const double update,
                           TimeCall([&] { return job_.program->Update(quantised); }));

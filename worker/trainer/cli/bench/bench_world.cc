@@ -122,6 +122,7 @@ absl::Status ScalingRank::Step(int64_t step, bool quantised) {
     HEARTH_RETURN_IF_ERROR(Upload());
     Pass pass;
     pass.step = static_cast<uint32_t>(step);
+    pass.documents = program_->DocumentBound(0);
     HEARTH_RETURN_IF_ERROR(program_->MicroBatch(program_->Kind(m, spec::OwnIf(quantised)), pass));
   }
   return program_->Update(engine_->precision().quantised());

@@ -28,14 +28,25 @@ class Attention : public ResidualBlock {
   size_t WorkspaceBytes(const kernels::Exec& exec) const override;
   // For a training plan alone: forward and backward are bound.
   absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& exec,
+                                                           int64_t documents,
                                                            double tolerance) const override {
-    return kernels::CheckAttention(exec, attention_forward_, attention_backward_, tolerance);
+    return kernels::CheckAttention(exec, With(attention_forward_, documents),
+                                   With(attention_backward_, documents), tolerance);
+  }
+  std::vector<int64_t> DocumentBounds(const kernels::Exec& exec) const override {
+    return training() ? kernels::AttentionDocumentBounds(exec, attention_forward_)
+                      : std::vector<int64_t>();
   }
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
 
  private:
+  template <typename Args>
+  static Args With(Args args, int64_t documents) {
+    args.documents = documents;
+    return args;
+  }
   // What the projection made to attention output, plain.
-  absl::Status AttendPlain(const kernels::Exec& exec);
+  absl::Status AttendPlain(const kernels::Exec& exec, int64_t documents);
   absl::Status Inner(const kernels::Exec& exec, const Pass& pass) override;
   absl::StatusOr<TensorView> InnerBackward(const kernels::Exec& exec,
                                            const Pass& pass,
@@ -133,20 +144,25 @@ size_t Attention::WorkspaceBytes(const kernels::Exec& exec) const {
     bytes = std::max({bytes, kernels::QkNormRopeBackwardWorkspaceBytes(rope_backward_),
                       kernels::AttentionBackwardWorkspaceBytes(exec, attention_backward_)});
   }
+  for (const int64_t documents : DocumentBounds(exec)) {
+    bytes = std::max(
+        {bytes, kernels::AttentionForwardWorkspaceBytes(exec, With(attention_forward_, documents)),
+         kernels::AttentionBackwardWorkspaceBytes(exec, With(attention_backward_, documents))});
+  }
   return bytes;
 }
 
-absl::Status Attention::AttendPlain(const kernels::Exec& exec) {
+absl::Status Attention::AttendPlain(const kernels::Exec& exec, int64_t documents) {
   if (cache_ != nullptr) {
     return cache_->Attend(exec, layer_, rope_forward_, attention_forward_);
   }
   HEARTH_RETURN_IF_ERROR(kernels::QkNormRopeForward(exec, rope_forward_));
-  return kernels::AttentionForward(exec, attention_forward_);
+  return kernels::AttentionForward(exec, With(attention_forward_, documents));
 }
 
 absl::Status Attention::Inner(const kernels::Exec& exec, const Pass& pass) {
   HEARTH_RETURN_IF_ERROR(in().Forward(exec, pass, qkv_));
-  HEARTH_RETURN_IF_ERROR(AttendPlain(exec));
+  HEARTH_RETURN_IF_ERROR(AttendPlain(exec, pass.documents));
   // Attention writes no quantised forms: they take a pass of their own.
   return out().x().Make(exec, pass, attention_, attention_again_ ? Forms::kRows : Forms::kBoth);
 }
@@ -171,7 +187,8 @@ absl::StatusOr<TensorView> Attention::InnerBackward(const kernels::Exec& exec,
                                                     const Pass& pass,
                                                     const TensorView& d_delta) {
   HEARTH_RETURN_IF_ERROR(out().Backward(exec, pass, d_delta, d_attention_));
-  HEARTH_RETURN_IF_ERROR(kernels::AttentionBackward(exec, attention_backward_));
+  HEARTH_RETURN_IF_ERROR(
+      kernels::AttentionBackward(exec, With(attention_backward_, pass.documents)));
   const Operand& d_qkv = in().dy();
   const OperandTarget target =
       d_qkv.Target(pass, in().NeedsPlainDy(), kernels::WritesBlocks(exec, rope_backward_));
