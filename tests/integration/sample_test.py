@@ -46,6 +46,7 @@ class SampleTest(harness.ClusterTest):
         self.assertEqual(alone.returncode, 0, alone.stderr)
         same = json.loads(alone.stdout)
         self.assertEqual((text["text"], text["end"]), (same["text"], same["end"]))
+        self.check_log_probs(c.final_checkpoint(job)["path"])
         # For people: the prompt and what follows it.
         shown = c.jobctl("sample", job, *args)
         self.assertEqual(shown.stdout, "12 plus 3 is" + text["text"] + "\n")
@@ -62,6 +63,31 @@ class SampleTest(harness.ClusterTest):
         self.assertEqual(stopped["text"], text["text"][:text["text"].index(text["text"][5:7])])
         self.assertEqual(c.trainer_pids("w0"), [])
         self.assertEqual(c.trainer_pids("w1"), [])
+
+    def check_log_probs(self, checkpoint):
+        """Those of training are of the same texts, and differ from those of generation by roundings. The job's sequences have 32 tokens."""
+        def alone(tokens, *args):
+            return subprocess.run([harness.program("hearth-trainer"), "sample", checkpoint, "--prompt", "12 plus 3 is", "--tokens", str(tokens),
+                                   "--seed", "11", *args], capture_output=True, text=True, timeout=harness.patience(120))
+
+        lines = {}
+        for source in ("auto", "generation", "training"):
+            run = alone(20, "--log-probs", source, "-o", "json")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            lines[source] = json.loads(run.stdout)
+        self.assertEqual(lines["auto"], lines["generation"])
+        self.assertEqual({name: line["log_prob_from"] for name, line in lines.items()},
+                         {"auto": "generation", "generation": "generation", "training": "training"})
+        self.assertEqual(lines["generation"]["tokens"], lines["training"]["tokens"])
+        pairs = list(zip(lines["generation"]["log_prob"], lines["training"]["log_prob"], strict=True))
+        self.assertTrue(pairs)
+        for a, b in pairs:
+            self.assertAlmostEqual(a, b, delta=1e-4)
+        for args, said in (((40, "--log-probs", "training", "-o", "json"), "2 x 32 tokens has no room for texts of 52 tokens"),
+                           ((20, "--log-probs", "training"), "only -o json"), ((20, "--log-probs", "both", "-o", "json"), "must be auto or")):
+            run = alone(*args)
+            self.assertEqual(run.returncode, 1, run.stdout)
+            self.assertIn(said, run.stderr)
 
     def test_refusals_say_why(self):
         c = self.cluster

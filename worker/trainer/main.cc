@@ -20,6 +20,7 @@
 #include "common/spec/recipe/forward_recipe.h"
 #include "worker/trainer/cli/bench/calibration_list.h"
 #include "worker/trainer/cli/verbs.h"
+#include "worker/trainer/generate/text_writer.h"
 
 namespace hearth::trainer {
 namespace {
@@ -102,6 +103,23 @@ void AddChat(CLI::App& parent, int& result) {
   app.callback([options, &result] { result = ChatCommand(*options); });
 }
 
+void AddLogProbs(CLI::App& app, LogProbsOptions& options) {
+  CLI::Option* const from = app.add_option(
+      "--log-probs", options.from,
+      "whose log-probabilities -o json has: auto | " + Choices(LogProbsNames()) +
+          ": of the pass that drew the token, or of training's forward pass over the "
+          "text (default: training if the checkpoint's job has train.deterministic: "
+          "true and quantises nothing, else generation)");
+  app.add_option("--micro-batch", options.micro_batch,
+                 "sequences of training's forward pass (default: of the checkpoint's job)")
+      ->check(CLI::PositiveNumber)
+      ->needs(from);
+  app.add_option("--sequence-length", options.sequence_length,
+                 "tokens of such a sequence (default: of the checkpoint's job)")
+      ->check(CLI::PositiveNumber)
+      ->needs(from);
+}
+
 void AddSample(CLI::App& parent, int& result) {
   const auto options = std::make_shared<SampleOptions>();
   SampleOptions& sample = *options;
@@ -116,6 +134,7 @@ void AddSample(CLI::App& parent, int& result) {
          "-o,--output", [&sample](const std::string& format) { sample.json = format == "json"; },
          "text | json: a line a text, with its tokens and their log-probabilities")
       ->check(CLI::IsMember({"text", "json"}));
+  AddLogProbs(app, sample.log_probs);
   AddWriting(app, sample);
   app.callback([options, &result] { result = SampleCommand(*options); });
 }

@@ -23,7 +23,7 @@ v1::JobSpec Job() {
 
 // The keys are those of checkpoints that exist: none may be renamed.
 TEST(Recorded, Keys_AreThoseOfCheckpoints) {
-  EXPECT_THAT(RecordedKeys(), ElementsAre("task", "sequence_length", "packing", "attention"));
+  EXPECT_THAT(RecordedKeys(), ElementsAre("task", "sequence_length", "packing", "attention", "deterministic"));
 }
 
 TEST(Recorded, Values_AreThoseThatTheJobSets) {

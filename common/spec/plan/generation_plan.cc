@@ -13,7 +13,8 @@ namespace {
 // The moments of this plan.
 constexpr Lifetime kPrefill = {0, 0};
 constexpr Lifetime kDecode = {1, 1};
-constexpr Lifetime kAlways = {0, 1};
+constexpr Lifetime kScoring = {2, 2};
+constexpr Lifetime kAlways = {0, 2};
 
 absl::StatusOr<TrainingPlan> PlanPass(const GenerationPlanOptions& o,
                                       int64_t micro_batch,
@@ -26,6 +27,23 @@ absl::StatusOr<TrainingPlan> PlanPass(const GenerationPlanOptions& o,
   pass.training = false;
   pass.store = false;
   return PlanTraining(pass);
+}
+
+absl::Status AddScoring(const GenerationPlanOptions& o, PlanBuilder& out, GenerationPlan& plan) {
+  TrainingPlanOptions pass = *o.scoring;
+  pass.training = false;
+  pass.store = false;
+  pass.scores = true;
+  HEARTH_ASSIGN_OR_RETURN(plan.scoring, PlanTraining(pass));
+  plan.ids.scoring =
+      out.Bytes("scoring", BufferClass::kWorkspace, plan.scoring.arena_bytes(), kScoring);
+  plan.ids.losses = out.Bytes("scoring.losses", BufferClass::kWorkspace, 16, kScoring);
+  if (pass.wide_bytes == 0) {
+    const int64_t tokens = pass.micro_batch * pass.sequence_length;
+    plan.ids.scoring_staging =
+        out.Pinned("scoring.staging", BatchLayout::Of(tokens, 0).bytes + 4 * tokens, kAlways.last);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TrainingPlan> PlanWeights(const GenerationPlanOptions& o) {
@@ -95,6 +113,7 @@ absl::StatusOr<GenerationPlan> PlanGeneration(const GenerationPlanOptions& o) {
       out.Bytes("prefill", BufferClass::kWorkspace, plan.prefill.arena_bytes(), kPrefill);
   plan.ids.decode =
       out.Bytes("decode", BufferClass::kWorkspace, plan.decode.arena_bytes(), kDecode);
+  HEARTH_RETURN_IF_ERROR(o.scoring.has_value() ? AddScoring(o, out, plan) : absl::OkStatus());
   if (o.model.wide_bytes == 0) {
     plan.ids.staging = out.Pinned("staging", GenerationStagingBytes(o), kAlways.last);
   }

@@ -1,10 +1,13 @@
 // The memory of a program that writes texts: weights, the keys and values of the tokens so far,
 // what its two kinds of pass need, and the state of the texts. Texts are written `batch` at a time.
 //
-// A prefill pass reads the beginnings (prompts) of some of them, a decode pass one token of each.
+// A prefill pass reads the beginnings (prompts) of some of them, a decode pass one token of each. A
+// scoring pass, where there is one, reads whole texts as training does; it comes when they are
+// written, and lies where the other passes lie.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "common/spec/plan/step_buffers.h"
@@ -23,6 +26,8 @@ struct GenerationPlanOptions {
   // Scratch of the largest op; 0 = not known yet.
   int64_t prefill_workspace_bytes = 0;
   int64_t decode_workspace_bytes = 0;
+  // The scoring pass; nothing: there is none. Not read: training, store, scores.
+  std::optional<TrainingPlanOptions> scoring;
 };
 
 // Handles in GenerationPlan::memory.
@@ -43,7 +48,12 @@ struct GenerationBuffers {
   BufferId seen;      // [B, ceil(V / 32)] i32
   BufferId lengths;   // [M] i32, of a prefill pass: tokens of each prompt
   BufferId rows;      // [M] i32: and where the last of them lies in the pass
+  BufferId scoring;   // bytes of GenerationPlan::scoring
+  BufferId losses;    // two f64, the sums of a scoring pass
   BufferId staging;   // pinned; only on a GPU
+  // What the host hands to a scoring pass (BatchLayout), and behind it [N] f32 that it gives; as
+  // staging.
+  BufferId scoring_staging;
 };
 
 // Device memory is one allocation, of memory.arena_bytes(); the plans of the passes lie in it.
@@ -52,6 +62,7 @@ struct GenerationPlan {
   TrainingPlan weights;  // the parameters; quantised, also that form of them and the scales
   TrainingPlan prefill;  // without weights
   TrainingPlan decode;
+  TrainingPlan scoring;  // with scores; empty: there is none
   GenerationBuffers ids;
 };
 

@@ -327,7 +327,7 @@ void AddBatch(const BlockScope& scope, PlanBuilder& out) {
     ids.nll = out.Floats("scores.nll", BufferClass::kWorkspace, DType::kF32, {scope.tokens},
                          {0, scope.time.Update()});
     ids.top = words("scores.top");
-    if (scope.options.wide_bytes == 0) {
+    if (scope.options.wide_bytes == 0 && scope.options.store) {
       ids.scores_layout = ScoresLayout::Of(scope.tokens);
       ids.scores_on_host = out.Pinned("scores.host", ids.scores_layout.bytes, scope.time.Update());
     }

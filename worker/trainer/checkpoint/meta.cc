@@ -106,4 +106,10 @@ absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view
   return meta;
 }
 
+absl::StatusOr<CheckpointMeta> ReadMeta(Env& env, const std::string& folder) {
+  const std::string file = absl::StrCat(folder, "/", std::string(kMetaFile));
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(file));
+  return ParseMeta(text, file);
+}
+
 }  // namespace hearth::trainer

@@ -22,6 +22,9 @@ std::string MetaToJson(const CheckpointMeta& meta);
 // kDataLoss names the file and the field.
 absl::StatusOr<CheckpointMeta> ParseMeta(std::string_view text, std::string_view file_name);
 
+// Reads that of the checkpoint in `folder`. kNotFound: the folder is none; errors of ParseMeta.
+absl::StatusOr<CheckpointMeta> ReadMeta(Env& env, const std::string& folder);
+
 // A file of `tensors`, read as `content` says.
 absl::StatusOr<FileFacts> WriteTensors(Env& env,
                                        const std::string& path,

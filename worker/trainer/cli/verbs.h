@@ -60,6 +60,14 @@ struct EvalOptions {
   bool verify = true;  // data and checkpoint against the hashes recorded for them
 };
 
+// Where log-probabilities come from (cli/generate/log_probs.h).
+struct LogProbsOptions {
+  std::string from = "auto";  // auto | one of LogProbsNames()
+  // The shape of training's forward pass; 0: that of the checkpoint's job.
+  int64_t micro_batch = 0;
+  int64_t sequence_length = 0;
+};
+
 struct SampleOptions {
   std::string checkpoint;
   weights::WeightChoice choice = weights::WeightChoice::kStep;
@@ -73,6 +81,7 @@ struct SampleOptions {
   int64_t batch = 64;          // prompts at a time, at most
   int threads = 0;
   bool json = false;
+  LogProbsOptions log_probs;
   bool verify = true;  // the checkpoint against the hashes recorded for it
 };
 

@@ -28,6 +28,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/sample_tokens/sample_tokens.h"
 #include "worker/trainer/generate/cache_passes.h"
+#include "worker/trainer/generate/text_scorer.h"
 #include "worker/trainer/model/arena.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/parameter_store.h"
@@ -50,6 +51,8 @@ struct GeneratorOptions {
   kernels::CudaContext* cuda = nullptr;
   // Whether a pass is launched as one graph. False: launch by launch, to look at one.
   bool graph = true;
+  // What passes Score makes. A text must fit: length - 1 <= scoring.length.
+  ScoringShape scoring;
 };
 
 // One text's beginning.
@@ -97,6 +100,10 @@ class Generator {
   absl::Status Launch();
   // kFailedPrecondition: everything is taken.
   absl::StatusOr<Drawn> Take();
+  // Log-probabilities as training computes them (TextScorer::Score), where options.scoring asks for
+  // it; else kFailedPrecondition. Takes the place of the passes: what was drawn and is not taken is
+  // dropped, and only Begin or Continue may follow.
+  absl::StatusOr<std::vector<std::vector<float>>> Score(absl::Span<const ScoreRequest> requests);
 
   const spec::ModelShape& shape() const { return job_plan_->options.shape; }
   const std::vector<spec::Parameter>& table() const { return job_plan_->table; }
@@ -177,12 +184,14 @@ class Generator {
   PassModel prefill_;
   PassModel decode_;
   PrefillCache* prefill_cache_ = nullptr;  // prefill_.cache
+  std::unique_ptr<TextScorer> scorer_;     // null: texts are not scored
   kernels::SampleTokensArgs sample_;
   std::vector<int32_t> host_words_;  // CPU
   HostMemory host_;
   std::unique_ptr<kernels::Graph> graph_;
   std::array<std::unique_ptr<kernels::Event>, spec::kDrawnSlots> sent_;
   bool scales_fixed_ = false;
+  bool scored_ = false;  // since the texts were begun or continued
   int64_t launched_ = 0;
   int64_t taken_ = 0;
 };

@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kPassesAhead = 2;
 
+constexpr std::string_view kLogProbsNames[] = {"generation", "training"};
+
 // One group of texts on its way.
 class Group {
  public:
@@ -168,11 +170,42 @@ class Group {
   int64_t tokens_ = 0;
 };
 
+// Puts the log-probabilities of training's forward pass in the place of those of generation.
+absl::Status ScoreTexts(Generator& generator,
+                        absl::Span<const std::vector<int32_t>> prompts,
+                        std::vector<WrittenText>& texts) {
+  std::vector<ScoreRequest> requests;
+  std::vector<WrittenText*> scored;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].tokens.empty()) {
+      continue;
+    }
+    ScoreRequest& request = requests.emplace_back();
+    request.tokens = prompts[i];
+    request.tokens.insert(request.tokens.end(), texts[i].tokens.begin(), texts[i].tokens.end());
+    request.scored = static_cast<int64_t>(texts[i].tokens.size());
+    scored.push_back(&texts[i]);
+  }
+  HEARTH_ASSIGN_OR_RETURN(std::vector<std::vector<float>> log_probs, generator.Score(requests));
+  for (size_t i = 0; i < scored.size(); ++i) {
+    scored[i]->log_prob = std::move(log_probs[i]);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string_view TextEndName(TextEnd end) {
   constexpr std::string_view kNames[] = {"end", "stop", "length"};
   return kNames[static_cast<size_t>(end)];
+}
+
+std::string_view LogProbsName(LogProbs log_probs) {
+  return kLogProbsNames[static_cast<size_t>(log_probs)];
+}
+
+std::vector<std::string_view> LogProbsNames() {
+  return {std::begin(kLogProbsNames), std::end(kLogProbsNames)};
 }
 
 size_t FindStop(std::string_view text, const std::vector<std::string>& stops) {
@@ -211,6 +244,10 @@ absl::StatusOr<std::vector<WrittenText>> WriteTexts(Generator& generator,
     times.tokens += group.tokens() - tokens;
     HEARTH_ASSIGN_OR_RETURN(std::vector<WrittenText> written, group.Finish());
     std::move(written.begin(), written.end(), std::back_inserter(texts));
+  }
+  if (options.log_probs == LogProbs::kTraining) {
+    HEARTH_RETURN_IF_ERROR(options.at_pass == nullptr ? absl::OkStatus() : options.at_pass());
+    HEARTH_RETURN_IF_ERROR(ScoreTexts(generator, prompts, texts));
   }
   return texts;
 }

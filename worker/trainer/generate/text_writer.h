@@ -24,6 +24,15 @@ enum class TextEnd : uint8_t {
 // "end", "stop", "length"
 std::string_view TextEndName(TextEnd end);
 
+// Which pass gives the log-probabilities of what was drawn.
+enum class LogProbs : uint8_t {
+  kGeneration,  // the one that drew the token
+  kTraining,    // Generator::Score of the whole text
+};
+// "generation", "training"
+std::string_view LogProbsName(LogProbs log_probs);
+std::vector<std::string_view> LogProbsNames();
+
 struct WrittenText {
   std::string text;             // what was added; without the stop string and what is behind it
   std::vector<int32_t> tokens;  // all that were drawn but the end token
@@ -37,6 +46,7 @@ struct WritingOptions {
   // Called before each pass, which is progress. An error ends the writing and is its result. Empty:
   // nobody is told.
   std::function<absl::Status()> at_pass = nullptr;
+  LogProbs log_probs = LogProbs::kGeneration;
 };
 
 struct WritingTimes {
@@ -49,8 +59,10 @@ struct WritingTimes {
 size_t FindStop(std::string_view text, const std::vector<std::string>& stops);
 
 // A text for each prompt, in order; Generator's batch of them at a time. Prompt i draws from stream
-// i, so its text does not depend on the batch. `prompts`: tokens of the generator's vocabulary,
-// each at least one. Errors: those of Generator and Tokenizer::Decode.
+// i, so its text does not depend on the batch. Log-probabilities of training are computed once all
+// are written: text i is sequence i of the micro-batches that Generator::Score makes. `prompts`:
+// tokens of the generator's vocabulary, each at least one. Errors: those of Generator and
+// Tokenizer::Decode.
 absl::StatusOr<std::vector<WrittenText>> WriteTexts(Generator& generator,
                                                     dataset::Tokenizer& tokenizer,
                                                     absl::Span<const std::vector<int32_t>> prompts,

@@ -22,6 +22,7 @@ std::unique_ptr<Generator> MakeBytes(int64_t batch, double temperature) {
   options.length = 68;
   options.rule.temperature = temperature;
   options.end_token = 256;
+  options.scoring = {3, 72, false};
   auto generator = *Generator::Create(options);
   EXPECT_TRUE(generator->parameters().Initialise(generator->exec(), 3).ok());
   EXPECT_TRUE(generator->Prepare().ok());
@@ -59,6 +60,39 @@ TEST(WriteTexts, TextsDoNotDependOnTheBatch) {
     EXPECT_EQ(all[i].text, *tokenizer->Decode(all[i].tokens));
     EXPECT_EQ(all[i].tokens.size(), all[i].log_prob.size());
     EXPECT_EQ(all[i].end == TextEnd::kLength, all[i].tokens.size() == 40);
+  }
+}
+
+// The same texts; their log-probabilities differ by roundings, and no longer depend on the batch.
+TEST(WriteTexts, LogProbsOfTraining_AreThoseOfScore) {
+  WritingOptions options = {40, {"q"}};
+  const std::vector<WrittenText> generation = Write(5, options);
+  options.log_probs = LogProbs::kTraining;
+  const std::vector<WrittenText> five = Write(5, options);
+  const std::vector<WrittenText> two = Write(2, options);
+  const auto tokenizer = dataset::NewBytesTokenizer();
+  const std::vector<Tokens> prompts = PromptTokens(*tokenizer);
+  std::vector<ScoreRequest> requests;
+  bool differs = false;
+  for (size_t i = 0; i < five.size(); ++i) {
+    ASSERT_FALSE(five[i].tokens.empty());
+    EXPECT_EQ(five[i].tokens, generation[i].tokens);
+    EXPECT_EQ(five[i].text, generation[i].text);
+    EXPECT_EQ(five[i].log_prob, two[i].log_prob);
+    ASSERT_EQ(five[i].log_prob.size(), generation[i].log_prob.size());
+    for (size_t k = 0; k < five[i].log_prob.size(); ++k) {
+      EXPECT_NEAR(five[i].log_prob[k], generation[i].log_prob[k], 1e-4);
+      differs = differs || five[i].log_prob[k] != generation[i].log_prob[k];
+    }
+    Tokens tokens = prompts[i];
+    tokens.insert(tokens.end(), five[i].tokens.begin(), five[i].tokens.end());
+    requests.push_back({tokens, static_cast<int64_t>(five[i].tokens.size())});
+  }
+  EXPECT_TRUE(differs) << "generation's own values";
+  const auto scored = MakeBytes(1, 1.0)->Score(requests);
+  ASSERT_TRUE(scored.ok()) << scored.status();
+  for (size_t i = 0; i < five.size(); ++i) {
+    EXPECT_EQ(five[i].log_prob, (*scored)[i]);
   }
 }
 

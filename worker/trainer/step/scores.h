@@ -23,18 +23,44 @@ struct Score {
   bool greedy = false;        // greedy decoding would write the scored tokens
 };
 
-// Places requests in micro-batches. A model that attends within documents has as many in a sample
-// as fit (best fit, the longest first), any other one in each sample; what is left is padding. A
-// request is computed as if it were alone, so its place changes no more than roundings. Depends
-// only on the requests and the engine's shape: ranks may divide the micro-batches.
+// Micro-batches that hold requests.
+struct ScoreShape {
+  int64_t micro_batch = 1;  // samples
+  int64_t length = 0;       // T, tokens of a sample
+  int64_t vocab = 0;
+  // As documents of their own several requests share a sample. False: each is the beginning of a
+  // sample, in the order of the requests.
+  bool shared = false;
+
+  // The engine's, shared where its model attends within documents.
+  static ScoreShape Of(const Engine& engine);
+};
+
+// Places requests in micro-batches. A shared sample has as many as fit (best fit, the longest
+// first); what is left is padding. A request is computed as if it were alone, so its place changes
+// no more than roundings. Depends only on the requests and the shape: ranks may divide the
+// micro-batches.
 class ScoreBatches {
  public:
   // `requests` outlive the object. kInvalidArgument: a request that is no ScoreRequest.
-  static absl::StatusOr<ScoreBatches> Place(const Engine& engine,
+  static absl::StatusOr<ScoreBatches> Place(const ScoreShape& shape,
                                             absl::Span<const ScoreRequest> requests);
+  static absl::StatusOr<ScoreBatches> Place(const Engine& engine,
+                                            absl::Span<const ScoreRequest> requests) {
+    return Place(ScoreShape::Of(engine), requests);
+  }
 
-  int64_t size() const { return (samples() + batch_ - 1) / batch_; }
+  int64_t size() const { return (samples() + shape_.micro_batch - 1) / shape_.micro_batch; }
   int64_t samples() const { return static_cast<int64_t>(samples_.size()); }
+
+  // Writes micro-batch i.
+  void Fill(int64_t i, const BatchBuffers& out) const;
+  // A request of a micro-batch, and the row of its first scored target: its other ones follow.
+  struct Scored {
+    size_t request = 0;
+    int64_t row = 0;
+  };
+  std::vector<Scored> ScoredIn(int64_t i) const;
 
   // Runs micro-batch i and writes its requests' entries of `scores`. The engine's plan keeps
   // scores, its StepState has begun a step, and nothing is in flight. Returns when it is done.
@@ -43,17 +69,12 @@ class ScoreBatches {
  private:
   using Sample = std::vector<size_t>;  // requests, in the order in which they lie
 
-  ScoreBatches(absl::Span<const ScoreRequest> requests, int64_t batch, int64_t length)
-      : requests_(requests), batch_(batch), length_(length) {}
-  void Fill(const BatchBuffers& out, int64_t row, const Sample& sample) const;
-  void Read(const Engine::Scores& read,
-            int64_t row,
-            const Sample& sample,
-            absl::Span<Score> scores) const;
+  ScoreBatches(absl::Span<const ScoreRequest> requests, const ScoreShape& shape)
+      : requests_(requests), shape_(shape) {}
+  void FillSample(const BatchBuffers& out, int64_t row, const Sample& sample) const;
 
   absl::Span<const ScoreRequest> requests_;
-  int64_t batch_ = 1;   // samples of a micro-batch
-  int64_t length_ = 0;  // T
+  ScoreShape shape_;
   std::vector<Sample> samples_;
 };
 

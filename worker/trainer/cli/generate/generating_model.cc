@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<GeneratingModel>> OpenGeneratingModel(
     const GeneratingModelOptions& options) {
   auto model = std::make_unique<GeneratingModel>();
   if (options.device != "cpu") {
-    HEARTH_ASSIGN_OR_RETURN(model->cuda, OpenGpu(options.device, false));
+    HEARTH_ASSIGN_OR_RETURN(model->cuda, OpenGpu(options.device, options.deterministic));
   }
   const absl::StatusOr<const spec::Recipe*> recipe =
       spec::GenerationRecipe(options.weights, model->cuda != nullptr ? "cuda" : "cpu");

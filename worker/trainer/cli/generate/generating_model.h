@@ -19,6 +19,8 @@ struct GeneratingModelOptions {
   std::string device;          // cpu | cuda:N
   std::string weights;         // a name that GenerationRecipe takes; empty: the default
   int threads = 0;             // 0 = all cores
+  // CudaOptions::deterministic; the CPU always is.
+  bool deterministic = false;
 };
 
 struct GeneratingModel {

@@ -12,6 +12,7 @@
 #include "common/time/clock.h"
 #include "nlohmann/json.hpp"
 #include "worker/trainer/cli/generate/generating_model.h"
+#include "worker/trainer/cli/generate/log_probs.h"
 #include "worker/trainer/cli/verbs.h"
 #include "worker/trainer/generate/text_writer.h"
 
@@ -76,6 +77,7 @@ absl::Status CheckOptions(const SampleOptions& options) {
 }
 
 void Print(const SampleOptions& options,
+           LogProbs log_probs,
            const std::vector<std::string>& prompts,
            const std::vector<WrittenText>& texts) {
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -88,6 +90,7 @@ void Print(const SampleOptions& options,
                                  {"text", text.text},
                                  {"tokens", text.tokens},
                                  {"log_prob", text.log_prob},
+                                 {"log_prob_from", std::string(LogProbsName(log_probs))},
                                  {"end", std::string(TextEndName(text.end))}};
     // A text may end within a character.
     std::printf("%s\n",
@@ -102,6 +105,8 @@ absl::Status Sample(const SampleOptions& options) {
   if (options.verify) {
     HEARTH_RETURN_IF_ERROR(VerifyFolder(folder));
   }
+  HEARTH_ASSIGN_OR_RETURN(const LogProbsChoice log_probs,
+                          ChooseLogProbs(options.log_probs, options.json, options.checkpoint));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<dataset::Tokenizer> tokenizer,
                           dataset::OpenTokenizerIn(options.checkpoint));
   GeneratingModelOptions wanted;
@@ -118,6 +123,10 @@ absl::Status Sample(const SampleOptions& options) {
   wanted.generator.batch = std::min(options.batch, static_cast<int64_t>(prompts.size()));
   wanted.generator.rule = options.rule;
   wanted.generator.end_token = tokenizer->eos();
+  if (log_probs.from == LogProbs::kTraining) {
+    wanted.generator.scoring = log_probs.shape;
+    wanted.deterministic = log_probs.deterministic;
+  }
   wanted.device = options.device;
   wanted.weights = options.weights;
   wanted.threads = options.threads;
@@ -127,10 +136,11 @@ absl::Status Sample(const SampleOptions& options) {
   WritingOptions writing;
   writing.tokens = options.tokens;
   writing.stops = options.stops;
+  writing.log_probs = log_probs.from;
   WritingTimes times;
   HEARTH_ASSIGN_OR_RETURN(const std::vector<WrittenText> texts,
                           WriteTexts(generator, *tokenizer, tokens, writing, Clock::Real(), times));
-  Print(options, prompts, texts);
+  Print(options, log_probs.from, prompts, texts);
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/hf/hf_config.h"
+#include "common/spec/fields/choices.h"
 #include "common/spec/model/position_limit.h"
 #include "common/spec/objective/objective_table.h"
 #include "common/spec/recipe/forward_recipe.h"
@@ -23,11 +24,7 @@ namespace {
 void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& job) {
   int64_t length = options.default_length;
   v1::DataSpec& data = job.data;
-  const absl::StatusOr<std::string> text =
-      env.ReadFile(absl::StrCat(options.path, "/state/meta.json"));
-  const absl::StatusOr<CheckpointMeta> meta =
-      text.ok() ? ParseMeta(*text, options.path) : text.status();
-  if (meta.ok()) {
+  if (const absl::StatusOr<CheckpointMeta> meta = ReadMeta(env, options.path); meta.ok()) {
     data = meta->recorded.data();
     length = data.sequence_length() > 0 ? data.sequence_length() : length;
     if (const spec::ObjectiveRow* const objective = spec::FindObjective(meta->recorded.task())) {
@@ -41,6 +38,13 @@ void FillData(const ForwardModelOptions& options, Env& env, spec::ForwardJob& jo
   data.set_sequence_length(
       static_cast<int32_t>(options.sequence_length > 0 ? options.sequence_length : length));
   data.add_train()->set_path(options.path);
+}
+
+// Whether the checkpoint's job had only kernels that repeat their bits: its passes are then run
+// with the same ones.
+bool TrainedDeterministic(const ForwardModelOptions& options, Env& env) {
+  const absl::StatusOr<CheckpointMeta> meta = ReadMeta(env, options.path);
+  return meta.ok() && spec::WantsDeterministic(meta->recorded.train());
 }
 
 }  // namespace
@@ -71,7 +75,8 @@ absl::StatusOr<ForwardModel> OpenForwardModel(const ForwardModelOptions& options
   ForwardModel model;
   if (engine.spec.resources().device() == "cuda") {
     Blame(options, v1::EXIT_REASON_DEVICE);
-    HEARTH_ASSIGN_OR_RETURN(model.cuda, OpenGpu(options.device, /*deterministic=*/false));
+    HEARTH_ASSIGN_OR_RETURN(model.cuda,
+                            OpenGpu(options.device, TrainedDeterministic(options, env)));
   }
   engine.micro_batch = options.micro_batch;
   engine.micro_batch_name = options.micro_batch_name;
