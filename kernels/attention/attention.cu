@@ -29,11 +29,11 @@ Choice ChoiceOfEnvironment() {
 
 // Whether cuDNN is asked for a plan at all. Attention within documents of any number is faster with
 // our own kernels, which skip tiles of keys that nobody sees, than with a second comparison in
-// cuDNN's: in sequences of 2,048 (B = 18, 12/3 heads of 64, an H200) they take 0.45 and 1.65 ms with
-// one document a sequence and 0.11 and 0.34 ms with documents of 128 tokens, cuDNN's with the
+// cuDNN's: in sequences of 2,048 (B = 18, 12/3 heads of 64, an H200) they take 0.45 and 1.65 ms
+// with one document a sequence and 0.11 and 0.34 ms with documents of 128 tokens, cuDNN's with the
 // comparison 0.67 and 1.61 ms whatever the documents. `ops perf` of the cases perf_documents_* with
-// HEARTH_ATTENTION=own and =cudnn says so. Documents as sequences of their own (perf_slots_*) are
-// cuDNN's causal attention, 0.30 and 0.97 ms with one a sequence.
+// HEARTH_ATTENTION=own and =cudnn says so. Few documents are given to cuDNN as sequences of their
+// own (perf_slots_*), to reach its causal attention, 0.30 and 0.97 ms; not measured yet.
 bool TriesCudnn(const AttentionArgs& args) {
   const Choice choice = ChoiceOfEnvironment();
   const bool faster = args.starts.rank == 0 || args.documents > 0;

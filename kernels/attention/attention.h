@@ -8,10 +8,11 @@
 //   "A" below is the storage type (exec.h), the same for all floating views of a call but lse.
 //   Bits do not depend on exec.threads.
 //   On a GPU: cuDNN's engines for bf16, where there are any (cudnn.h) and starts are not given or
-//   name few documents, else kernels of our own, on tensor cores for bf16 with head_dim a multiple of 8 up to 128, slow ones
-//   for the rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn allows only one of them. Every
-//   call gives the same bits in every run but cuDNN's backward, which CudaOptions::deterministic
-//   builds in a fixed order (on Hopper; elsewhere our own kernel runs).
+//   name few documents, else kernels of our own, on tensor cores for bf16 with head_dim a multiple
+//   of 8 up to 128, slow ones for the rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn
+//   allows only one of them. Every call gives the same bits in every run but cuDNN's backward, which
+//   CudaOptions::deterministic builds in a fixed order (on Hopper and without documents; elsewhere
+//   our own kernel runs).
 #pragma once
 
 #include <vector>
@@ -36,8 +37,8 @@ struct AttentionDims {
 //   lse      : [B, Hq, T] A, kF32 if A is kBF16: the log of the sum of exponentials of the
 //              scaled scores
 //   documents: with starts, the most documents that they name in all sequences together; 0: any
-//              number. cuDNN then takes each as a sequence of its own, in bf16. The CPU counts them;
-//              on a GPU rows of documents beyond that number are not written.
+//              number. With a bound cuDNN takes each as a sequence of its own. The CPU counts them;
+//              on a GPU rows of documents beyond that number are not written
 //   scale    : 0 means 1 / sqrt(D)
 // Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented (rounding, head_dim);
 // kOutOfRange (starts and documents, CPU).

@@ -61,7 +61,7 @@ absl::StatusOr<AttentionEngines> CheckAttention(const Exec& exec,
   const std::string library = exec.cuda->attention_version();
   engines.forward = cuda::RunsCudnn(exec, forward) ? library : "own";
   engines.backward = cuda::RunsCudnn(exec, backward) ? library : "own";
-  if (engines.forward == "own" && engines.backward == "own") {
+  if (engines.own()) {
     return engines;
   }
   HEARTH_RETURN_IF_ERROR(Draw(exec, forward.qkv, 1));

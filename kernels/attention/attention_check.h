@@ -20,7 +20,8 @@ struct AttentionEngines {
 // On a GPU where cuDNN would run `forward` or `backward`, runs both passes with cuDNN and with our
 // own kernels on normal numbers and compares outputs and gradients (LargestRowDifference). If they
 // differ by more than `tolerance`, or cuDNN fails, this context uses our own kernels for calls with
-// their `documents` from then on and `refused` says so. Overwrites all tensors of both but the starts; waits for the stream.
+// their `documents` from then on and `refused` says so. Overwrites all tensors of both but the
+// starts, which name no more than `documents`; waits for the stream.
 // Errors: those of our own kernels and of copies.
 absl::StatusOr<AttentionEngines> CheckAttention(const Exec& exec,
                                                 const AttentionForwardArgs& forward,

@@ -28,7 +28,8 @@ DocumentSlots DocumentSlotsIn(void* memory, int64_t slots);
 
 // Asynchronous on exec's stream. The batch's documents in their order, one a slot; slots beyond the
 // last document have length 0 and lie behind all rows. Documents beyond the last slot have none.
-//   starts : [B*T] as in AttentionArgs; slots <= kMostDocumentSlots; elements are counted in 32 bits
+//   starts : [B*T] as in AttentionArgs
+// slots <= kMostDocumentSlots; elements are counted in 32 bits.
 absl::Status FindDocuments(const Exec& exec,
                            const AttentionDims& dims,
                            const int32_t* starts,

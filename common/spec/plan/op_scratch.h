@@ -17,8 +17,8 @@ int64_t LogitsBytes(const TrainingPlanOptions& options);
 
 // Scratch of the op that needs most, bytes. On a GPU exact for the output projection, which needs
 // most in all presets, for products that are emulated and for Muon's; attention counts with the
-// most that cuDNN's fused engines take, with and without documents. Does not count the scores that a deterministic backward
-// pass stores on Hopper, up to 2 GiB. On the CPU a bound.
+// most that cuDNN's fused engines take, with and without documents. Does not count the scores that
+// a deterministic backward pass stores on Hopper, up to 2 GiB. On the CPU a bound.
 int64_t EstimateOpScratch(const TrainingPlanOptions& options);
 
 }  // namespace hearth::spec

@@ -105,8 +105,8 @@ class SubBlock {
   // Scratch of the largest op this sub-block calls.
   virtual size_t WorkspaceBytes(const kernels::Exec& exec) const = 0;
 
-  // kernels::CheckAttention of its attention with AttentionArgs::documents; empty names where it has
-  // none. Overwrites activations.
+  // kernels::CheckAttention of its attention with AttentionArgs::documents; empty names where it
+  // has none. Overwrites activations.
   virtual absl::StatusOr<kernels::AttentionEngines> CheckAttention(const kernels::Exec& /*exec*/,
                                                                    int64_t /*documents*/,
                                                                    double /*tolerance*/) const {

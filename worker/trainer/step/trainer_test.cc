@@ -446,24 +446,22 @@ TEST(Trainer, Step_TokensThatNoAnswerFollows_ChangeNoBit) {
   }
 }
 
-// Random batches of a bound fill a slot a document, and leave some empty where a sample may have
-// several.
+// A sample has a document less than it may have, so that slots stay empty, but one.
 TEST(StageRandomBatch, Documents_KeepWithinTheirBound) {
   TempDir dir;
   const std::unique_ptr<Collective> comm = NewSoloCollective();
   const std::unique_ptr<TestRank> rank = MakeRank(DocumentJob(dir.path()), *comm);
   const Engine& engine = *rank->engine;
-  const int64_t samples = engine.options().micro_batch;
-  const int64_t sequence = engine.model_rows() / samples;
+  const int64_t sequence = engine.model_rows() / engine.options().micro_batch;
   for (const auto& [each, want] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {4, 3}}) {
-    StageRandomBatch(engine, each * samples);
+    StageRandomBatch(engine, each * engine.options().micro_batch);
     const BatchBuffers batch = engine.StagedBatch(0);
     int64_t documents = 0;
     for (int64_t row = 0; row < engine.model_rows(); ++row) {
       documents += batch.start[row] == row % sequence ? 1 : 0;
       EXPECT_EQ(batch.start[row] + batch.position[row], row % sequence);
     }
-    EXPECT_EQ(documents, want * samples) << each;
+    EXPECT_EQ(documents, want * engine.options().micro_batch) << each;
   }
 }
 
