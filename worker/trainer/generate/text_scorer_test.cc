@@ -58,8 +58,7 @@ std::vector<Case> CpuCases() {
   return cases;
 }
 
-// Every weight of its own on the CPU, norms and biases too; on a GPU those that training begins
-// with.
+// Every weight of its own on the CPU, norms and biases too; on a GPU those that a job begins with.
 void Fill(const ParameterStore& parameters, const kernels::Exec& exec) {
   if (exec.device != kernels::Device::kCpu) {
     ASSERT_TRUE(parameters.Initialise(exec, kSeed).ok());
@@ -122,8 +121,9 @@ std::vector<ScoreRequest> WriteAll(Generator& generator) {
   return texts;
 }
 
-// The engine that trains, or with `training` false evaluates, in the case's shape.
-std::unique_ptr<Engine> MakeEngine(const Case& c, bool training) {
+// The engine that trains, or with `training` false evaluates, in the case's shape, with the
+// generator's weights.
+std::unique_ptr<Engine> MakeEngine(const Case& c, bool training, const ParameterStore& weights) {
   spec::ForwardJob job;
   job.model = c.model;
   job.recipe = c.recipe;
@@ -137,7 +137,12 @@ std::unique_ptr<Engine> MakeEngine(const Case& c, bool training) {
   options.training = training;
   absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << engine.status();
-  Fill((*engine)->parameters(), (*engine)->exec());
+  const ParameterStore& own = (*engine)->parameters();
+  for (int i = 0; i < own.size(); ++i) {
+    const kernels::TensorView& from = weights.weight(i);
+    EXPECT_EQ(own.weight(i).bytes(), from.bytes());
+    EXPECT_TRUE(kernels::Copy((*engine)->exec(), own.weight(i).data, from.data, from.bytes()).ok());
+  }
   return *std::move(engine);
 }
 
@@ -186,9 +191,10 @@ double LossOf(Engine& engine, double expected_weight) {
 // The loss of each token in a pass of training, forward and backward: only that token counts, so
 // the sum of the losses is its own.
 void ExpectTrainingsBits(const Case& c,
+                         const ParameterStore& weights,
                          const std::vector<ScoreRequest>& texts,
                          const std::vector<std::vector<float>>& log_probs) {
-  const std::unique_ptr<Engine> engine = MakeEngine(c, true);
+  const std::unique_ptr<Engine> engine = MakeEngine(c, true, weights);
   const BatchBuffers batch = engine->StagedBatch(0);
   for (size_t t = 0; t < texts.size(); ++t) {
     Stage(c, texts, t / static_cast<size_t>(c.shape.micro_batch), *engine);
@@ -204,9 +210,10 @@ void ExpectTrainingsBits(const Case& c,
 
 // The same of the losses that an evaluation reads, all tokens of a micro-batch at once.
 void ExpectEvaluationsBits(const Case& c,
+                           const ParameterStore& weights,
                            const std::vector<ScoreRequest>& texts,
                            const std::vector<std::vector<float>>& log_probs) {
-  const std::unique_ptr<Engine> engine = MakeEngine(c, false);
+  const std::unique_ptr<Engine> engine = MakeEngine(c, false, weights);
   const kernels::Exec& exec = engine->exec();
   kernels::StepState* const state = engine->step_state();
   const BatchBuffers batch = engine->StagedBatch(0);
@@ -239,8 +246,8 @@ void ExpectBitsOf(const Case& c) {
     ASSERT_EQ((*log_probs)[t].size(), static_cast<size_t>(texts[t].scored));
     ASSERT_GE(texts[t].scored, 8);
   }
-  ExpectTrainingsBits(c, texts, *log_probs);
-  ExpectEvaluationsBits(c, texts, *log_probs);
+  ExpectTrainingsBits(c, generator->parameters(), texts, *log_probs);
+  ExpectEvaluationsBits(c, generator->parameters(), texts, *log_probs);
 }
 
 TEST(TextScorer, LogProbs_HaveTheBitsOfTrainingsLosses) {
