@@ -255,10 +255,10 @@ struct Row {
   __device__ __forceinline__ void Each(const Visit& visit) const {
     // Eight lanes read 16 bytes each at a time, from different banks: their chunks should differ in
     // the last three bits of their numbers. So where the stretch's number is even, some lanes begin
-    // later in theirs.
+    // later in theirs, but within what they have: the vocabulary may end before their stretch.
     const int first = First();
     const int count = Count();
-    int chunk = first + (count == p.stretch ? Thread() >> p.turn_shift & p.turn_mask : 0);
+    int chunk = first + max(0, min(Thread() >> p.turn_shift & p.turn_mask, count - 1));
     // One chunk is on its way, but where a penalty needs the registers.
     Raw8<A> next = {};
     if (!kPenalty && count > 0) {
