@@ -10,9 +10,9 @@
 //   On a GPU: cuDNN's engines for bf16, where there are any (cudnn.h) and starts are not given or
 //   name few documents, else kernels of our own, on tensor cores for bf16 with head_dim a multiple
 //   of 8 up to 128, slow ones for the rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn
-//   allows only one of them. Every call gives the same bits in every run but cuDNN's backward, which
-//   CudaOptions::deterministic builds in a fixed order (on Hopper and without documents; elsewhere
-//   our own kernel runs).
+//   allows only one of them. Every call gives the same bits in every run but cuDNN's backward,
+//   which CudaOptions::deterministic builds in a fixed order (on Hopper and without documents;
+//   elsewhere our own kernel runs).
 #pragma once
 
 #include <vector>

@@ -54,8 +54,8 @@ constexpr Shape kShapes[] = {
     {{"parts8_top_k_3x70001", 3, 70001}, 3.0, Rule(0.8, 40, 1, 0, 1), false},
     {{"parts8_top_p_3x65536", 3, 65536}, 1.0, Rule(1, 0, 0.7, 0, 1), false},
     {{"parts8_flat_3x65536", 3, 65536}, 0.0, Rule(1, 1000, 0.5, 0, 1), false},
-    // The vocabulary ends within the stretch of a thread that begins with its second, fourth or eighth
-    // chunk. Flat, so that each chunk counts.
+    // The vocabulary ends within the stretch of a thread that begins with its second, fourth or
+    // eighth chunk. Flat, so that each chunk counts.
     {{"partial2_flat_9x4952", 9, 4952}, 0.0, Rule(1, 0, 1, 0, 1), false},
     {{"partial4_flat_300x16361", 300, 16361}, 0.0, Rule(1, 0, 1, 0, 1), false},
     {{"partial8_flat_300x32001", 300, 32001}, 0.0, Rule(1, 0, 1, 0, 1.1), false},

@@ -86,7 +86,7 @@ struct SplitsRow {
 };
 // On an H200: enough blocks that no multiprocessor is idle, and no more.
 constexpr SplitsRow kSplits[] = {
-    {{64, 1152, 768, false}, 64, 8, 2},  {{64, 768, 768, false}, 64, 8, 2},
+    {{64, 1152, 768, false}, 64, 4, 3},  {{64, 768, 768, false}, 64, 4, 3},
     {{64, 2048, 768, true}, 64, 2, 6},   {{64, 768, 2048, false}, 64, 8, 4},
     {{64, 2048, 1536, false}, 64, 4, 6}, {{1, 8960, 1536, true}, 64, 1, 7},
     {{64, 8960, 1536, true}, 128, 1, 4}, {{1, 1536, 8960, false}, 64, 8, 8},

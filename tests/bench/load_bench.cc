@@ -1,7 +1,7 @@
 // What users feel while many jobs run. N workers (a stream and a connection each, played by this
-// process) run a job each, report R steps and two heartbeats a second and a log line each ten steps;
-// meanwhile one user after another submits, cancels, looks at and lists jobs. Coordinator and
-// workers share the machine. Prints the calls' latencies, the time from a report to its
+// process) run a job each, report R steps and two heartbeats a second and a log line each ten
+// steps; meanwhile one user after another submits, cancels, looks at and lists jobs. Coordinator
+// and workers share the machine. Prints the calls' latencies, the time from a report to its
 // acknowledgement and the commits; exit code 1 when a call's p99 misses its target (<= 50 ms).
 // Usage: bench_load [jobs = 1000] [steps a second = 1] [seconds = 30] [data-dir]
 #include <sys/resource.h>

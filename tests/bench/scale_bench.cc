@@ -2,8 +2,8 @@
 // process of its own; this one plays N workers (a stream and a connection each) that report a step
 // and two heartbeats a second, and users. More jobs wait than can run, of several sizes; some
 // running jobs end each second, so that others start, while a user submits, cancels, looks at and
-// lists jobs. Prints the calls' latencies, the coordinator's own histograms of plans and of turns of its
-// event loop, and its share of a core; exit code 1 when a target is missed.
+// lists jobs. Prints the calls' latencies, the coordinator's own histograms of plans and of turns
+// of its event loop, and its share of a core; exit code 1 when a target is missed.
 // Usage: bench_scale [workers = 1000] [queued = 10000] [seconds = 60] [ends a second = 10]
 //                    [data-dir]
 #include <arpa/inet.h>

@@ -369,7 +369,8 @@ class Calibrator {
     return absl::OkStatus();
   }
 
-  // Of a kernel that fills the GPU: two times that of a copy, less that of one twice as large.
+  // What a kernel that fills the GPU takes: two times that of a copy, less that of one twice as
+  // large.
   absl::StatusOr<double> MillisecondsBesideBytes() {
     HEARTH_ASSIGN_OR_RETURN(const MemoryCalls one, MakeCachedCopy(exec_, 1));
     HEARTH_ASSIGN_OR_RETURN(const auto once, meter_.Repeat(one.call, kLaunchSeconds));

@@ -21,8 +21,8 @@ struct MemoryCalls {
 absl::StatusOr<MemoryCalls> MakeCopy(const kernels::Exec& exec);
 // A copy so small that it is nothing but a kernel of a graph.
 absl::StatusOr<MemoryCalls> MakeSmallestKernel(const kernels::Exec& exec);
-// A copy of `times` 4 MiB, which the L2 cache holds. The time of one less its share of two is what a
-// kernel that fills the GPU takes beside its bytes: the launch, and the ends of which some
+// A copy of `times` 4 MiB, which the L2 cache holds. The time of one less its share of two is what
+// a kernel that fills the GPU takes beside its bytes: the launch, and the ends of which some
 // multiprocessors are idle.
 absl::StatusOr<MemoryCalls> MakeCachedCopy(const kernels::Exec& exec, int64_t times);
 // The norms and the activation function of a layer, both passes, in BF16.
