@@ -32,17 +32,18 @@ Choice ChoiceOfEnvironment() {
 // cuDNN's: in sequences of 2,048 (B = 18, 12/3 heads of 64, an H200) they take 0.45 and 1.65 ms
 // with one document a sequence and 0.11 and 0.34 ms with documents of 128 tokens, cuDNN's with the
 // comparison 0.67 and 1.61 ms whatever the documents. `ops perf` of the cases perf_documents_* with
-// HEARTH_ATTENTION=own and =cudnn says so. Few documents are given to cuDNN as sequences of their
-// own (perf_slots_*): 0.36 and 1.10 ms, where causal attention takes 0.31 and 0.96.
+// HEARTH_ATTENTION=own and =cudnn says so. Where each sequence is one document, cuDNN's causal
+// attention takes 0.31 and 0.96 ms; few documents are sequences of their own for it (perf_slots_*),
+// of 2,048 tokens in 0.36 and 1.12 ms.
 bool TriesCudnn(const AttentionArgs& args) {
   const Choice choice = ChoiceOfEnvironment();
   const bool faster = args.starts.rank == 0 || args.documents > 0;
   return choice == Choice::kCudnn || (choice == Choice::kBest && faster);
 }
 
-// AttentionArgs::documents for each sequence. Every empty slot costs blocks that only end, so few
-// slots serve batches of long documents, and more slots those of documents of some hundred tokens;
-// batches of more documents run our own kernels, which short ones suit.
+// AttentionArgs::documents for each sequence. With one, attention is causal. Four slots serve
+// documents of some hundred tokens and longer; batches of more documents run our own kernels, which
+// short ones suit.
 constexpr int64_t kDocumentsPerSequence[] = {1, 4};
 
 float ScaleOf(double scale, const AttentionDims& dims) {

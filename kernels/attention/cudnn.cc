@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kShortest = 64;
 
 enum class Kind { kForward, kForwardWithLse, kBackward };
-// How a call's documents are told apart.
+// How a call's documents are told apart; not at all where each sequence is one.
 struct Documents {
   bool compared = false;  // by a second comparison of each score, with starts
   int64_t slots = 0;      // as sequences of their own
@@ -28,7 +28,9 @@ struct Documents {
 using Key = std::tuple<Kind, Documents, int64_t, int64_t, int64_t, int64_t, int64_t>;
 
 Documents DocumentsOf(const AttentionArgs& args) {
-  return args.starts.rank == 0 ? Documents{} : Documents{args.documents == 0, args.documents};
+  // Each sequence has at least one.
+  const bool whole = args.starts.rank == 0 || args.documents == args.dims.batch;
+  return whole ? Documents{} : Documents{args.documents == 0, args.documents};
 }
 
 // Until 9.14 nobody has tried slots here.
