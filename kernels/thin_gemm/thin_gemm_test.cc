@@ -114,7 +114,7 @@ TEST(ThinTiling, OfWhatDoesNotFit_IsNone) {
   EXPECT_FALSE(TileThinGemm({1, 50304, 768, false}, gpu).has_value());
   // Asked for: more blocks than stages, and a tile that is none.
   EXPECT_FALSE(TileThinGemm({1, 768, 128, false}, gpu, 0, 4).has_value());
-  EXPECT_FALSE(TileThinGemm({1, 768, 768, false}, gpu, 128, 0).has_value());
+  EXPECT_FALSE(TileThinGemm({1, 768, 768, false}, gpu, 96, 0).has_value());
   EXPECT_TRUE(TileThinGemm({64, 768, 768, false}, gpu, 128, 0).has_value());
 }
 
