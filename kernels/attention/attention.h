@@ -11,8 +11,8 @@
 //   name few documents, else kernels of our own, on tensor cores for bf16 with head_dim a multiple
 //   of 8 up to 128, slow ones for the rest up to head_dim 256. HEARTH_ATTENTION=own or =cudnn
 //   allows only one of them. Every call gives the same bits in every run but cuDNN's backward,
-//   which CudaOptions::deterministic builds in a fixed order (on Hopper and without documents;
-//   elsewhere our own kernel runs).
+//   which CudaOptions::deterministic builds in a fixed order (on Hopper, where each sequence
+//   is one document; elsewhere our own kernel runs).
 #pragma once
 
 #include <vector>

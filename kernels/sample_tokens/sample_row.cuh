@@ -253,13 +253,14 @@ struct Row {
   // visit(at, raw) for all of this thread's chunks, not in order; `at`: token of the first logit.
   template <typename Visit>
   __device__ __forceinline__ void Each(const Visit& visit) const {
-    // Eight lanes read 16 bytes each at a time, from different banks: their chunks should differ in
-    // the last three bits of their numbers. So where the stretch's number is even, some lanes begin
-    // later in theirs, but within what they have: the vocabulary may end before their stretch.
+    // In bf16 a chunk has 16 bytes, and eight lanes read at a time. Their chunks lie in different
+    // banks if their numbers differ in the last three bits. So where a stretch has an even number
+    // of chunks, lanes begin at different ones. A lane in whose stretch the vocabulary ends begins
+    // at its last chunk at most.
     const int first = First();
     const int count = Count();
     int chunk = first + max(0, min(Thread() >> p.turn_shift & p.turn_mask, count - 1));
-    // One chunk is on its way, but where a penalty needs the registers.
+    // The next chunk is loaded ahead, except with a penalty, which needs the registers.
     Raw8<A> next = {};
     if (!kPenalty && count > 0) {
       next = Load(chunk);

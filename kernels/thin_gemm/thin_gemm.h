@@ -40,7 +40,7 @@ struct ThinGemmArgs {
 // CPU: gate_up, where swiglu has none. CUDA: none.
 size_t ThinGemmWorkspaceBytes(const ThinGemmArgs& args);
 // CUDA: the same bits in every run. With Exec::early_start the kernel before in the stream must not
-// write w or bias: they are read while it runs.
+// write w or bias: they are read while it runs. It may write x.
 // Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented on a GPU (storage; compute
 // capability below 9.0; M above 64; K, N or F no multiple of 8; views that are not aligned to 16
 // bytes; more blocks than run at once).
