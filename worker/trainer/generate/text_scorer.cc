@@ -101,8 +101,6 @@ absl::Status TextScorer::Bind(const spec::TrainingPlanOptions& options,
   context.parameters = &parameters;
   context.quant = &quant_;
   context.documents = documents;
-  // A text is alone in its sequence.
-  pass_.documents = documents ? options.micro_batch : 0;
   // All objectives have one loss of a token.
   model_ = std::make_unique<Model>(context, *FindObjectiveDef(spec::ObjectiveKind::kPretrain));
   const spec::BufferId workspace = arena_->ids().workspace;
@@ -142,7 +140,7 @@ absl::Status TextScorer::Upload() const {
 absl::StatusOr<const float*> TextScorer::RunPass() {
   HEARTH_RETURN_IF_ERROR(Upload());
   HEARTH_RETURN_IF_ERROR(kernels::Zero(exec_, losses_, 2 * sizeof(double)));
-  HEARTH_RETURN_IF_ERROR(model_->ForwardLoss(exec_, pass_, &losses_[0], &losses_[1]));
+  HEARTH_RETURN_IF_ERROR(model_->ForwardLoss(exec_, Pass{}, &losses_[0], &losses_[1]));
   const kernels::TensorView nll = arena_->Floats(arena_->ids().batch.nll);
   if (host_nll_ == nullptr) {
     return nll.as<float>();

@@ -77,7 +77,6 @@ class TextScorer {
   std::unique_ptr<Arena> arena_;
   QuantState quant_;  // empty
   std::unique_ptr<Model> model_;
-  Pass pass_;
   kernels::Exec exec_;
   double* losses_ = nullptr;   // on the device
   BatchBuffers staged_;        // on the CPU the model's own

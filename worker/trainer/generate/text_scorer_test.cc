@@ -174,13 +174,13 @@ int64_t Row(const Case& c, const ScoreRequest& text, size_t number, int64_t k) {
          text.scored + k;
 }
 
-double LossOf(Engine& engine, const Pass& pass, double expected_weight) {
+double LossOf(Engine& engine, double expected_weight) {
   const kernels::Exec& exec = engine.exec();
   kernels::StepState* const state = engine.step_state();
   EXPECT_TRUE(kernels::Zero(exec, state, sizeof(*state)).ok());
   EXPECT_TRUE(engine.UploadBatch(0).ok());
   EXPECT_TRUE(
-      engine.model().ForwardBackward(exec, pass, 1.0, &state->loss_sum, &state->weight_sum).ok());
+      engine.model().ForwardBackward(exec, Pass{}, 1.0, &state->loss_sum, &state->weight_sum).ok());
   kernels::StepState* const staged = engine.StagedState(0);
   EXPECT_TRUE(staged == state || kernels::Copy(exec, staged, state, sizeof(*state)).ok());
   EXPECT_TRUE(kernels::Synchronize(exec).ok());
@@ -196,15 +196,12 @@ void ExpectTrainingsBits(const Case& c,
                          const std::vector<std::vector<float>>& log_probs) {
   const std::unique_ptr<Engine> engine = MakeEngine(c, true, weights);
   const BatchBuffers batch = engine->StagedBatch(0);
-  Pass pass;
-  pass.documents = c.shape.documents ? c.shape.micro_batch : 0;  // one in each sample
   for (size_t t = 0; t < texts.size(); ++t) {
     Stage(c, texts, t / static_cast<size_t>(c.shape.micro_batch), *engine);
     for (int64_t k = 0; k < texts[t].scored; ++k) {
       const int64_t row = Row(c, texts[t], t, k);
       batch.loss_weight[row] = 1.0F;
-      EXPECT_EQ(static_cast<float>(LossOf(*engine, pass, 1.0)),
-                -log_probs[t][static_cast<size_t>(k)])
+      EXPECT_EQ(static_cast<float>(LossOf(*engine, 1.0)), -log_probs[t][static_cast<size_t>(k)])
           << "text " << t << ", token " << k;
       batch.loss_weight[row] = 0.0F;
     }
