@@ -591,7 +591,7 @@ TEST(Worker, UncleanExit_MakesItUnhealthyUntilUncordonedOrRestarted) {
 TEST(Worker, CutRightBeforeAPeersHeartbeat_IsNoticedWithinFiveSeconds) {
   Harness h;
   h.Running(2);
-  h.Pass(absl::Seconds(31), {"a", "b"});  // past the grace after a start
+  h.Settle({"a", "b"});
   h.Beat("a");
   h.Pass(absl::Milliseconds(500), {"b"}, false);
   h.steps["b"] = h.steps["a"] + 1;

@@ -9,11 +9,6 @@ namespace {
 using ::testing::HasSubstr;
 using M = v1::CoordinatorMessage;
 
-// Past the time after a start in which nobody is silent, with the named workers alive.
-void Settled(Harness& h, const std::vector<std::string>& alive) {
-  h.Pass(absl::Seconds(31), alive);
-}
-
 TEST(Reports, Duplicate_IsAcknowledgedAndNotAppliedTwice) {
   Harness h;
   h.Running(1);
@@ -208,7 +203,7 @@ TEST(KeyValue, FullSpace_RefusesThePutToThePutterAndToWhoWaitsForIt) {
 TEST(Dying, TheOthersAreKilledAtOnceAndTheWorkerIsFreeWithTheExit) {
   Harness h;
   h.Running(3);
-  Settled(h, {"a", "b", "c"});
+  h.Settle({"a", "b", "c"});
   h.Checkpoint("job", 1);
   h.sent.clear();
   const absl::Time fault = h.now.wall - absl::Seconds(0.5);
@@ -314,7 +309,7 @@ TEST(Dying, WhilePausing_TheOthersAreKilledAndThePauseEnds) {
 TEST(Recovery, LostWorker_TimeFromItsLastSignOfLifeToTheNextStep) {
   Harness h;
   h.Running(3);
-  Settled(h, {"a", "b", "c"});
+  h.Settle({"a", "b", "c"});
   h.Checkpoint("job", 5);
   h.Pass(absl::Seconds(6), {"a", "c"}, false);  // b is silent
   ASSERT_EQ(h.State("job"), v1::JOB_STATE_RECOVERING);
@@ -345,7 +340,7 @@ TEST(Recovery, LostWorker_TimeFromItsLastSignOfLifeToTheNextStep) {
 TEST(Recovery, PeersSpeakFirst_TheStoppedTrainerIsBlamedFromItsLastSignOfLife) {
   Harness h;
   h.Running(2);
-  Settled(h, {"a", "b"});
+  h.Settle({"a", "b"});
   h.Exit("job", 0, v1::EXIT_REASON_COMM, "peers are gone");
   EXPECT_EQ(h.Job("job").recovery().reason_code(), "peers_lost");
   h.Pass(absl::Seconds(3), {"a", "b"}, false);
@@ -378,7 +373,7 @@ TEST(Fencing, LoneCutOffWorker_IsReplacedAndKilledWhenItReturns) {
   Harness h;
   h.Running(1);
   h.Connect("b");
-  Settled(h, {"a", "b"});
+  h.Settle({"a", "b"});
   h.Pass(absl::Seconds(7), {"b"});
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(h.Job("job").epoch(), 2);
@@ -591,7 +586,7 @@ TEST(Clock, WallTimeJumpsWhileTheCoordinatorIsAway_DurationsAreRight) {
     Harness h;
     h.now.boot_id = "boot";
     h.Running(2);
-    Settled(h, {"a", "b"});
+    h.Settle({"a", "b"});
     h.Checkpoint("job", 5);
     const double before = h.Job("job").running_seconds();
     h.Pass(absl::Seconds(2), {"a", "b"});

@@ -32,7 +32,7 @@ class IsolationTest : public ::testing::Test {
     ConnectAll(idle);
     Names all = busy;
     all.insert(all.end(), idle.begin(), idle.end());
-    h_.Pass(absl::Seconds(31), all);
+    h_.Settle(all);
   }
   void ConnectAll(const Names& names) {
     for (const std::string& name : names) {
@@ -83,7 +83,7 @@ TEST_F(IsolationTest, NetworkComesLateAndGoesAgain_IsTakenForALostNetwork) {
 // gets a job, and the network goes again (seed 6770 of the simulation).
 TEST_F(IsolationTest, IdleWorkersAreLost_OneReturnsForAMoment_IsTakenForALostNetwork) {
   ConnectAll({"x1", "y1", "z1"});
-  h_.Pass(absl::Seconds(31), {"x1", "y1", "z1"});
+  h_.Settle({"x1", "y1", "z1"});
   h_.Pass(absl::Seconds(9));
   ASSERT_EQ(h_.WorkerState("z1"), v1::WORKER_STATE_LOST);
   ConnectAll({"x1"});

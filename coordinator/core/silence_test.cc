@@ -10,15 +10,10 @@ namespace {
 
 using M = v1::CoordinatorMessage;
 
-// Past the time after a start in which nobody is silent, with the named workers alive.
-void Settled(Harness& h, const std::vector<std::string>& alive) {
-  h.Pass(absl::Seconds(31), alive);
-}
-
 TEST(Liveness, FourSecondsOfSilence_LoseTheWorkerAndAbortTheOthersAtOnce) {
   Harness h;
   h.Running(2);
-  Settled(h, {"a", "b"});
+  h.Settle({"a", "b"});
   h.sent.clear();
   h.Pass(absl::Seconds(3.5), {"a"}, false);
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING) << "a stall of 3.5 s is no loss";
@@ -32,7 +27,7 @@ TEST(Liveness, FourSecondsOfSilence_LoseTheWorkerAndAbortTheOthersAtOnce) {
 TEST(Liveness, EndedStreamAndNoNewOne_LosesTheWorkerAfterThreeSeconds) {
   Harness h;
   h.Running(2);
-  Settled(h, {"a", "b"});
+  h.Settle({"a", "b"});
   h.Disconnect("b");
   h.Pass(absl::Seconds(2.5), {"a"}, false);
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
@@ -44,7 +39,7 @@ TEST(Liveness, EndedStreamAndNoNewOne_LosesTheWorkerAfterThreeSeconds) {
 TEST(Liveness, SilentWorkerWhoseJobSteps_IsUnreachableNotLost) {
   Harness h;
   h.Running(2);
-  Settled(h, {"a", "b"});
+  h.Settle({"a", "b"});
   h.Pass(absl::Seconds(30), {"a"});
   EXPECT_EQ(h.WorkerState("b"), v1::WORKER_STATE_UNREACHABLE);
   EXPECT_EQ(h.State("job"), v1::JOB_STATE_RUNNING);
@@ -54,7 +49,7 @@ TEST(Liveness, SilentWorkerWhoseJobSteps_IsUnreachableNotLost) {
 TEST(Liveness, SilentWorkerWhoseJobSteps_IsNotedWithinFourSecondsOnceForEachSilence) {
   Harness h;
   h.Running(2);
-  Settled(h, {"a", "b"});
+  h.Settle({"a", "b"});
   const auto notes = [&h] {
     return std::count_if(h.events.begin(), h.events.end(), [](const v1::JobEvent& event) {
       return event.actor() == "worker:b" && event.type() == "warning" &&
@@ -78,7 +73,7 @@ TEST(Liveness, SilentWorkerWhoseJobSteps_IsNotedWithinFourSecondsOnceForEachSile
 TEST(Liveness, DeafWorkerThatIsHeardOneHeartbeatLonger_IsLostWithinFiveSeconds) {
   Harness h;
   h.Running(2);
-  Settled(h, {"a", "b"});
+  h.Settle({"a", "b"});
   absl::Duration noticed = CoreOptions{}.heartbeat;
   h.Pass(noticed, {"a", "b"}, false);
   while (h.State("job") == v1::JOB_STATE_RUNNING && noticed < absl::Seconds(20)) {
@@ -103,7 +98,7 @@ TEST(Liveness, NobodyIsSilentWithinReattachGrace) {
 TEST(Liveness, StallOfTheCoordinator_IsNobodysSilence) {
   Harness h;
   h.Running(1);
-  Settled(h, {"a"});
+  h.Settle({"a"});
   h.now.monotonic += absl::Minutes(3);
   h.Tick();
   h.Pass(absl::Seconds(3), {});

@@ -88,6 +88,8 @@ class Harness {
       Tick();
     }
   }
+  // Past the time after a start in which nobody is silent, with the named workers alive.
+  void Settle(const std::vector<std::string>& alive) { Pass(absl::Seconds(31), alive); }
   void Beat(const std::string& worker, bool stepping = true) {
     AgentHeartbeat beat;
     beat.connection_id = connections[worker];
