@@ -1,6 +1,5 @@
 #include "coordinator/coordinator.h"
 
-#include <grpc/grpc.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -67,9 +66,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   const bool tls = !options.tls.cert.empty();
   HEARTH_RETURN_IF_ERROR(rpc::CheckListenAddress(options.listen, tls, options.insecure));
   HEARTH_RETURN_IF_ERROR(rpc::CheckListenAddress(options.http, tls, options.insecure));
-  // Held until the process ends: when its last user leaves, gRPC waits up to 10 s for sockets that
-  // peers have not closed yet, and the end of the process closes them anyway.
-  grpc_init();
+  rpc::KeepGrpc();
   std::unique_ptr<Coordinator> coordinator(new Coordinator(options, clock));
   HEARTH_RETURN_IF_ERROR(coordinator->StartParts());
   return coordinator;

@@ -1,5 +1,7 @@
 #include "common/rpc/channel.h"
 
+#include <grpc/grpc.h>
+
 #include <algorithm>
 #include <random>
 #include <utility>
@@ -108,12 +110,21 @@ void ConfigureServer(grpc::ServerBuilder& builder) {
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
 }
 
+void KeepGrpc() {
+  static const bool kept = [] {
+    grpc_init();
+    return true;
+  }();
+  static_cast<void>(kept);
+}
+
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(std::string_view address,
                                                        const TlsFiles& files,
                                                        bool use_tls) {
   HEARTH_ASSIGN_OR_RETURN(const std::string full, WithPort(address));
   HEARTH_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials,
                           MakeChannelCredentials(files, use_tls));
+  KeepGrpc();
   return grpc::CreateCustomChannel(full, credentials, ClientArguments());
 }
 

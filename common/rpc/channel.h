@@ -34,6 +34,11 @@ std::string RetryServiceConfig();
 // Keepalive of the server side, and tolerance for the client's pings.
 void ConfigureServer(grpc::ServerBuilder& builder);
 
+// Holds gRPC until the process ends. Without it, the one who destroys the last channel or server
+// waits up to 10 s for sockets that peers have not closed yet; the end of the process closes them
+// anyway. Connect and whoever starts a server call it. Any thread.
+void KeepGrpc();
+
 // A channel to one coordinator ("host:port"; a missing port is 7070).
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(std::string_view address,
                                                        const TlsFiles& files,
