@@ -134,6 +134,14 @@ const CharClasses& CharClasses::Get() {
   return classes;
 }
 
+uint32_t ToUpper(uint32_t code_point) {
+  return static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code_point)));
+}
+
+uint32_t ToLower(uint32_t code_point) {
+  return static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point)));
+}
+
 const uint8_t* SkipNonAscii(const uint8_t* p, const uint8_t* end) {
   const auto follows = [&p, end](int i, uint8_t least, uint8_t most) {
     return end - p > i && p[i] >= least && p[i] <= most;

@@ -31,6 +31,11 @@ class CharClasses {
 inline constexpr char kSpaceSet[] =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
+// The simple upper or lower case of a code point (UnicodeData.txt) in every locale; the code point
+// itself if it has none.
+uint32_t ToUpper(uint32_t code_point);
+uint32_t ToLower(uint32_t code_point);
+
 // Code point at `p`, which must begin a valid UTF-8 sequence; `*size` is its length in bytes.
 inline uint32_t DecodeValid(const uint8_t* p, size_t* size) {
   if (p[0] < 0x80) {

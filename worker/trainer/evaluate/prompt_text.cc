@@ -1,8 +1,5 @@
 #include "worker/trainer/evaluate/prompt_text.h"
 
-#include <clocale>
-#include <cwctype>
-
 #include "common/tokenizer/unicode.h"
 
 namespace hearth::trainer {
@@ -25,26 +22,6 @@ size_t BeginOfLast(std::string_view text, size_t end) {
 
 uint32_t At(std::string_view text, size_t begin, size_t* size) {
   return tokenizer::DecodeValid(reinterpret_cast<const uint8_t*>(text.data()) + begin, size);
-}
-
-// Upper and lower case of all of Unicode, whatever the process's own locale is. Null where the C
-// library lacks it: then ASCII alone has cases.
-locale_t Unicode() {
-  static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
-  return locale;
-}
-
-uint32_t Case(uint32_t c, bool upper) {
-  if (c < 0x80) {
-    const bool changes = upper ? c >= 'a' && c <= 'z' : c >= 'A' && c <= 'Z';
-    return changes ? c ^ 0x20U : c;
-  }
-  const locale_t locale = Unicode();
-  if (locale == nullptr) {
-    return c;
-  }
-  const auto wide = static_cast<wint_t>(c);
-  return static_cast<uint32_t>(upper ? towupper_l(wide, locale) : towlower_l(wide, locale));
 }
 
 }  // namespace
@@ -72,7 +49,8 @@ std::string Capitalize(std::string_view text) {
   std::string out;
   size_t size = 0;
   for (size_t begin = 0; begin < text.size(); begin += size) {
-    tokenizer::AppendUtf8(Case(At(text, begin, &size), begin == 0), &out);
+    const uint32_t c = At(text, begin, &size);
+    tokenizer::AppendUtf8(begin == 0 ? tokenizer::ToUpper(c) : tokenizer::ToLower(c), &out);
   }
   return out;
 }
