@@ -247,8 +247,8 @@ TEST(Generator, SetRule_DrawsAsOneMadeWithIt) {
 
 TEST(Generator, PromptsInSeveralPasses_AndAgain_GiveTheSame) {
   GeneratorOptions options = Options(TinyModel("llama"), 5);
-  options.prompt = 3000;  // two prompts of a pass
-  options.length = 3010;
+  options.prompt = 6000;  // two prompts of a pass
+  options.length = 6010;
   const auto generator = Make(options);
   EXPECT_EQ(generator->plan_options().prefill_batch, 2);
   auto prompts = Prompts();
