@@ -26,7 +26,7 @@ using spec::MemoryTier;
 
 namespace {
 
-// Rows of a prefill pass. 512 prompts of hearth-112m take 54 ms with 8192, 47 with 16384 and 45 with
+// Rows of a prefill pass. 512 prompts of hearth-112m take 54 ms with 8192, 47 with 16384, 45 with
 // 32768 on an H200; activations grow with them.
 constexpr int64_t kPrefillRows = 16384;
 
