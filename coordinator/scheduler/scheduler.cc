@@ -301,6 +301,15 @@ void Planner::Fill(const Demand& demand, Pool& pool) {
   std::erase_if(pool.groups, [](const Group& group) { return group.empty(); });
 }
 
+// "one version of hearth-worker (0.1.0, 0.2.0)", or "" if the pool's workers have the same or one of
+// them is enough.
+std::string OneVersion(const Demand& demand, const Pool& pool) {
+  return demand.least < 2 || pool.versions.size() < 2
+             ? ""
+             : absl::StrCat("one version of hearth-worker (", absl::StrJoin(pool.versions, ", "),
+                            ")");
+}
+
 WaitText Planner::WhyTooFew(const Demand& demand, const Pool& pool) const {
   const auto text = [&demand](const char* code, const std::string& rest) {
     return WaitText{code, absl::StrCat("needs ", Describe(demand, demand.least), rest)};
@@ -320,12 +329,10 @@ WaitText Planner::WhyTooFew(const Demand& demand, const Pool& pool) const {
                              pool.with_root == 1 ? " does" : " do"));
   }
   if (pool.largest_root < demand.least) {
-    const std::string versions = pool.versions.size() < 2
-                                     ? ""
-                                     : absl::StrCat(" and one version of hearth-worker (",
-                                                    absl::StrJoin(pool.versions, ", "), ")");
-    return text(reasons::kNoSharedRoot, absl::StrCat(" that share one checkpoint root", versions,
-                                                     ", at most ", pool.largest_root, " do"));
+    const std::string version = OneVersion(demand, pool);
+    return text(reasons::kNoSharedRoot,
+                absl::StrCat(" that share one checkpoint root", version.empty() ? "" : " and ",
+                             version, ", at most ", pool.largest_root, " do"));
   }
   if (pool.largest < demand.least) {
     return text(reasons::kSpanHosts,
@@ -471,8 +478,10 @@ WaitText Planner::ExplainBusy(const Demand& demand, const Pool& pool) const {
             absl::StrCat("needs ", Plural(demand.least, "worker"),
                          "; the free ones are reserved for jobs ahead of it in the queue")};
   }
-  return {reasons::kWorkersBusy, absl::StrCat("needs ", Plural(demand.least, "worker"), ", ", free,
-                                              " of ", exist, free == 1 ? " is free" : " are free")};
+  const std::string version = OneVersion(demand, pool);
+  return {reasons::kWorkersBusy,
+          absl::StrCat("needs ", Plural(demand.least, "worker"), version.empty() ? "" : " of ",
+                       version, ", ", free, " of ", exist, free == 1 ? " is free" : " are free")};
 }
 
 bool Planner::Place(const Candidate& job) {

@@ -608,5 +608,23 @@ TEST(Plan, TwoVersions_NeverShareAGang) {
   EXPECT_THAT(Started(d), ElementsAre("three"));
 }
 
+// Two workers are free, but not two that may serve in one gang.
+TEST(Plan, FreeWorkersOfTwoVersions_TheReasonNamesThem) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c"}) {
+    c.AddWorker(id);
+    c.worker(c.view.workers.size() - 1).set_version("0.1.0 (old)");
+  }
+  c.worker(2).set_version("0.1.0 (new)");
+  c.AddRunning("x", {0});
+  c.AddJob("two", 2);
+  const Decisions d = c.Plan();
+  EXPECT_THAT(d.starts, IsEmpty());
+  ASSERT_THAT(d.waits, SizeIs(1));
+  EXPECT_EQ(d.waits[0].reason,
+            "needs 2 workers of one version of hearth-worker (0.1.0 (new), 0.1.0 (old)), 1 of 2 is "
+            "free");
+}
+
 }  // namespace
 }  // namespace hearth::coordinator

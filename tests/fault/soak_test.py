@@ -180,8 +180,11 @@ without a stamp
         child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import sys; sys.stdin.read()'])"
         with subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE) as parent:
             try:
-                soak.harness.wait_until("its child", lambda: len(soak_dossier.processes({"w0": parent.pid})) == 2)
-                lines = soak_dossier.processes({"w0": parent.pid})
+                def both_wait():
+                    lines = soak_dossier.processes({"w0": parent.pid})
+                    return lines if len(lines) == 2 and all(" S (sleeping) " in line for line in lines) else None
+
+                lines = soak.harness.wait_until("it and its child wait", both_wait)
             finally:
                 parent.stdin.close()
         self.assertIn(f"w0: {parent.pid} parent {os.getpid()} S (sleeping)", lines[0])
