@@ -301,8 +301,8 @@ void Planner::Fill(const Demand& demand, Pool& pool) {
   std::erase_if(pool.groups, [](const Group& group) { return group.empty(); });
 }
 
-// "one version of hearth-worker (0.1.0, 0.2.0)", or "" if the pool's workers have the same or one of
-// them is enough.
+// "one version of hearth-worker (0.1.0, 0.2.0)", or "" if the pool's workers have the same or one
+// is enough.
 std::string OneVersion(const Demand& demand, const Pool& pool) {
   return demand.least < 2 || pool.versions.size() < 2
              ? ""

@@ -1,5 +1,5 @@
 // How fast the control plane is, over loopback gRPC and a real disk:
-//   submits per second, acknowledged durably, with 16 concurrent clients      (target >= 500/s)
+//   submits per second, acknowledged durably, with 16 concurrent clients      (target >= 800/s)
 //   one page of ListJobs with 10,000 jobs                                     (target <= 100 ms)
 //   one scrape of /metrics with 10,000 jobs                                   (target <= 100 ms)
 // Prints each with its target and ratio; exit code 1 when one is missed. Usage: bench_coordinator
@@ -30,7 +30,7 @@ namespace {
 
 constexpr int kClients = 16;
 constexpr int kJobs = 10'000;
-constexpr double kSubmitsPerSecond = 500;
+constexpr double kSubmitsPerSecond = 800;
 constexpr double kListMs = 100;
 
 v1::JobSpec Spec() {
