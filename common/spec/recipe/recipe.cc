@@ -111,8 +111,9 @@ Recipe Fp8Block() {
   return recipe;
 }
 
-// Most of what four bits cost hearth-112m is its first layer's; the last ones cost nothing
-// (docs/performance.md). NVIDIA's authors keep layers at both ends.
+// Most of what four bits cost hearth-112m from random weights is its first layer's
+// (docs/performance.md); in a trained one the last two cost as much (docs/precision.md). NVIDIA's
+// authors keep layers at both ends.
 constexpr int kSensitiveLayers = 2;
 
 // What recipes share in which all products read NVFP4.
