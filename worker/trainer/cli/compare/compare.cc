@@ -174,12 +174,18 @@ double MedianOf(const Comparison& comparison, const CompareRow& row, const Figur
   return Median(std::move(values));
 }
 
-TableLine RowLine(const Comparison& comparison, const CompareRow& row) {
+// Digits after the point of the columns of gaps.
+struct GapColumns {
+  int training = 2;
+  int held_out = 2;
+};
+
+TableLine RowLine(const Comparison& comparison, const CompareRow& row, const GapColumns& digits) {
   const auto mean = [](const std::optional<MeanOfSeeds>& of) {
     return of.has_value() ? absl::StrFormat("%.4f", of->mean) : std::string("-");
   };
-  const auto gap = [](const std::optional<MeanOfSeeds>& of) {
-    return of.has_value() ? GapText(*of) : std::string("-");
+  const auto gap = [](const std::optional<MeanOfSeeds>& of, int after_point) {
+    return of.has_value() ? GapText(*of, after_point) : std::string("-");
   };
   const auto median = [&](const auto& figure) { return MedianOf(comparison, row, figure); };
   const auto ratio = [&](std::optional<double> ComparedRun::*of) {
@@ -203,8 +209,8 @@ TableLine RowLine(const Comparison& comparison, const CompareRow& row) {
        absl::StrCat(row.ok, row.runs.size() == static_cast<size_t>(row.ok)
                                 ? ""
                                 : absl::StrCat(" of ", row.runs.size())),
-       mean(row.training_loss), gap(row.training_gap), mean(row.held_out_loss),
-       gap(row.held_out_gap),
+       mean(row.training_loss), gap(row.training_gap, digits.training), mean(row.held_out_loss),
+       gap(row.held_out_gap, digits.held_out),
        Grouped(std::llround(median([](const ComparedRun& run) { return run.tokens_per_second; }))),
        ratio(&ComparedRun::speed_ratio),
        FormatBytes(static_cast<int64_t>(
@@ -370,9 +376,11 @@ std::string CompareTable(const Comparison& comparison) {
   // A column's ratio or gap is named after the column before it.
   if (comparison.in_rows()) {
     const std::vector<CompareRow> rows = RowsOf(comparison);
+    const GapColumns digits = {GapDigits(rows, &CompareRow::training_gap),
+                               GapDigits(rows, &CompareRow::held_out_gap)};
     std::vector<TableLine> lines;
     for (const CompareRow& row : rows) {
-      lines.push_back(RowLine(comparison, row));
+      lines.push_back(RowLine(comparison, row, digits));
     }
     return Title(comparison) +
            TableOf({"recipe", "runs", "seeds", "training", "gap", "held out", "gap", "tok/s",

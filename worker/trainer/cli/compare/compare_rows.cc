@@ -38,6 +38,10 @@ std::optional<double> GapOf(const CompareRow& row, const ComparedRun& run) {
   return row.held_out_gap.has_value() ? run.held_out_gap : run.training_gap;
 }
 
+int DigitsOf(const MeanOfSeeds& gap) {
+  return gap.seeds > 1 && gap.error < 0.005 ? 3 : 2;
+}
+
 // Differences of the two rows' gaps, seed by seed.
 std::optional<MeanOfSeeds> Difference(const Comparison& comparison,
                                       const CompareRow& a,
@@ -119,10 +123,11 @@ std::string NotSignificant(const Comparison& comparison, const std::vector<Compa
       compared.push_back(&row);
     }
   }
+  const int digits = GapDigits(rows, &CompareRow::gap);
   std::string out;
   for (const CompareRow* row : compared) {
     if (!row->gap()->significant()) {
-      absl::StrAppend(&out, row->name, ": ", GapText(*row->gap()),
+      absl::StrAppend(&out, row->name, ": ", GapText(*row->gap(), digits),
                       ": not significantly different from the reference\n");
     }
   }
@@ -134,16 +139,26 @@ std::string NotSignificant(const Comparison& comparison, const std::vector<Compa
     const CompareRow& above = *compared[i];
     const std::optional<MeanOfSeeds> difference = Difference(comparison, below, above);
     if (difference.has_value() && !difference->significant()) {
-      absl::StrAppend(&out, below.name, " and ", above.name, ": ", GapText(*difference),
+      absl::StrAppend(&out, below.name, " and ", above.name, ": ",
+                      GapText(*difference, std::max(digits, DigitsOf(*difference))),
                       " apart: not significantly different from each other\n");
     }
   }
   return out;
 }
 
-std::string GapText(const MeanOfSeeds& gap) {
-  return gap.seeds > 1 ? absl::StrFormat("%+.2f ± %.2f %%", gap.mean, gap.error)
-                       : absl::StrFormat("%+.2f %%", gap.mean);
+std::string GapText(const MeanOfSeeds& gap, int digits) {
+  return gap.seeds > 1 ? absl::StrFormat("%+.*f ± %.*f %%", digits, gap.mean, digits, gap.error)
+                       : absl::StrFormat("%+.*f %%", digits, gap.mean);
+}
+
+int GapDigits(const std::vector<CompareRow>& rows, const GapOfRow& of) {
+  int digits = 2;
+  for (const CompareRow& row : rows) {
+    const std::optional<MeanOfSeeds>& gap = of(row);
+    digits = std::max(digits, gap.has_value() ? DigitsOf(*gap) : 0);
+  }
+  return digits;
 }
 
 }  // namespace hearth::trainer
