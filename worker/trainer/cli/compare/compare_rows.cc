@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace hearth::trainer {
 namespace {
@@ -14,6 +16,9 @@ namespace {
 // makes the last one careful.
 constexpr double kStudent[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447,
                                2.365,  2.306, 2.262, 2.228, 2.201, 2.179};
+
+// A list names so many and counts the others.
+constexpr size_t kNamed = 8;
 
 const ComparedRun& RunOf(const Comparison& comparison, size_t run) {
   return comparison.runs[run];
@@ -147,6 +152,24 @@ std::string NotSignificant(const Comparison& comparison, const std::vector<Compa
   return out;
 }
 
+std::string FewerSeeds(const std::vector<CompareRow>& rows) {
+  std::vector<std::string> fewer;
+  for (const CompareRow& row : rows) {
+    const std::pair<const char*, const std::optional<MeanOfSeeds>*> means[] = {
+        {"losses", &row.training_loss}, {"gaps", &row.gap()}};
+    std::vector<std::string> of_row;
+    for (const auto& [name, mean] : means) {
+      if (mean->has_value() && static_cast<size_t>((*mean)->seeds) < row.runs.size()) {
+        of_row.push_back(absl::StrCat(name, " ", (*mean)->seeds, " of ", row.runs.size()));
+      }
+    }
+    if (!of_row.empty()) {
+      fewer.push_back(absl::StrCat(row.name, " ", absl::StrJoin(of_row, ", ")));
+    }
+  }
+  return fewer.empty() ? "" : absl::StrCat("means over fewer seeds: ", Listed(fewer), "\n");
+}
+
 std::string GapText(const MeanOfSeeds& gap, int digits) {
   return gap.seeds > 1 ? absl::StrFormat("%+.*f ± %.*f %%", digits, gap.mean, digits, gap.error)
                        : absl::StrFormat("%+.*f %%", digits, gap.mean);
@@ -159,6 +182,15 @@ int GapDigits(const std::vector<CompareRow>& rows, const GapOfRow& of) {
     digits = std::max(digits, gap.has_value() ? DigitsOf(*gap) : 0);
   }
   return digits;
+}
+
+std::string Listed(std::vector<std::string> names) {
+  if (names.size() > kNamed) {
+    const size_t more = names.size() - kNamed;
+    names.resize(kNamed);
+    names.push_back(absl::StrCat("and ", more, " more"));
+  }
+  return absl::StrJoin(names, "; ");
 }
 
 }  // namespace hearth::trainer

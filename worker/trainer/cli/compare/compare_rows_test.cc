@@ -83,6 +83,7 @@ TEST(RowsOf, ARunThatFailed_IsLeftOut) {
   EXPECT_THAT(table, HasSubstr(" 1 of 2 "));
   EXPECT_THAT(table, HasSubstr("\nfp8 with seed 2: failed: no such GPU\n"));
   EXPECT_THAT(table, HasSubstr("fp8: +1.00 %: not significantly different from the reference"));
+  EXPECT_THAT(table, HasSubstr("\nmeans over fewer seeds: fp8 losses 1 of 2, gaps 1 of 2\n"));
 }
 
 // `recipes` with seeds 1, 2 and 3. A loss is 3 + the seed / 10, times 1 + the recipe's index / 100.
@@ -98,6 +99,51 @@ Comparison Seeded(const std::vector<std::string>& recipes) {
     }
   }
   return comparison;
+}
+
+TEST(RowsOf, ASeedWithoutAReference_CountsInNoGapAndTheTableSaysSo) {
+  Comparison comparison = Seeded({"bf16", "fp8"});
+  comparison.runs[0].state = "not ended";
+  comparison.runs[1].held_out_loss = comparison.runs[1].training_loss = 9;  // an absurd gap
+  Relate(comparison);
+  const std::vector<CompareRow> rows = RowsOf(comparison);
+  EXPECT_EQ(rows[0].held_out_loss->seeds, 2);
+  EXPECT_EQ(rows[1].held_out_loss->seeds, 3);
+  ASSERT_EQ(rows[1].held_out_gap->seeds, 2);
+  EXPECT_NEAR(rows[1].held_out_gap->mean, 1.0, 1e-9);
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(table, HasSubstr("gaps and ratios: to bf16 with the same seed"));
+  EXPECT_THAT(table, HasSubstr(" 2 of 3 "));
+  EXPECT_THAT(table, HasSubstr("\nnot ended: bf16 seed 1\n"
+                               "means over fewer seeds: bf16 losses 2 of 3; fp8 gaps 2 of 3\n"));
+}
+
+TEST(CompareTable, WithoutAnyReference_SaysThatThereAreNoGaps) {
+  Comparison comparison = Seeded({"bf16", "fp8", "nvfp4"});
+  EXPECT_EQ(ProblemOf(comparison), "");
+  for (ComparedRun& run : comparison.runs) {
+    run.state = run.recipe == "bf16" || run.seed == 3 ? "not ended" : "ok";
+  }
+  Relate(comparison);
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(table, HasSubstr("gaps and ratios: to bf16"));
+  EXPECT_THAT(table, HasSubstr("\nbf16    not ended\n"));
+  EXPECT_THAT(table, HasSubstr("\nnot ended: bf16 seed 1; bf16 seed 2; bf16 seed 3; fp8 seed 3; "
+                               "nvfp4 seed 3\nno run of bf16, the reference, has ended well"));
+  for (const CompareRow& row : RowsOf(comparison)) {
+    EXPECT_FALSE(row.gap().has_value()) << row.name;
+  }
+  // A failure is told even if the row's first run has not ended.
+  comparison.runs[3].state = "failed";
+  comparison.runs[3].problem = "no such GPU";
+  EXPECT_THAT(CompareTable(comparison), HasSubstr("\nbf16    failed: no such GPU\n"));
+}
+
+TEST(Listed, ALongList_IsCut) {
+  const std::vector<std::string> nine = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+  EXPECT_EQ(Listed({"a", "b"}), "a; b");
+  EXPECT_EQ(Listed({nine.begin(), nine.begin() + 8}), "a; b; c; d; e; f; g; h");
+  EXPECT_EQ(Listed(nine), "a; b; c; d; e; f; g; h; and 1 more");
 }
 
 TEST(CompareTable, AnErrorThatWouldPrintAsZero_GivesItsColumnAThirdDigit) {
