@@ -151,12 +151,14 @@ std::string Title(const Comparison& comparison) {
   std::string out = absl::StrFormat("%s on %s: %s steps", comparison.job, comparison.device,
                                     Grouped(comparison.steps));
   if (!comparison.runs.empty()) {
-    const ComparedRun& base = comparison.runs.front();
-    if (base.global_batch_tokens > 0) {
-      absl::StrAppend(&out, " of ", Grouped(base.global_batch_tokens), " tokens");
+    const auto known =
+        std::find_if(comparison.runs.begin(), comparison.runs.end(),
+                     [](const ComparedRun& run) { return run.global_batch_tokens > 0; });
+    if (known != comparison.runs.end()) {
+      absl::StrAppend(&out, " of ", Grouped(known->global_batch_tokens), " tokens");
     }
     absl::StrAppend(&out, "; training: mean of the last ", comparison.window,
-                    "; gaps and ratios: to ", base.recipe,
+                    "; gaps and ratios: to ", comparison.runs.front().recipe,
                     comparison.seeds > 0 ? " with the same seed, mean ± standard error" : "");
   }
   return out + "\n\n";
@@ -174,12 +176,28 @@ double MedianOf(const Comparison& comparison, const CompareRow& row, const Figur
   return Median(std::move(values));
 }
 
-TableLine RowLine(const Comparison& comparison, const CompareRow& row) {
+// The run that says why a row has none that is ok: the first that failed, or else the first.
+const ComparedRun& Telling(const Comparison& comparison, const CompareRow& row) {
+  for (const size_t i : row.runs) {
+    if (!comparison.runs[i].not_ended()) {
+      return comparison.runs[i];
+    }
+  }
+  return comparison.runs[row.runs.front()];
+}
+
+// Digits after the point of the columns of gaps.
+struct GapColumns {
+  int training = 2;
+  int held_out = 2;
+};
+
+TableLine RowLine(const Comparison& comparison, const CompareRow& row, const GapColumns& digits) {
   const auto mean = [](const std::optional<MeanOfSeeds>& of) {
     return of.has_value() ? absl::StrFormat("%.4f", of->mean) : std::string("-");
   };
-  const auto gap = [](const std::optional<MeanOfSeeds>& of) {
-    return of.has_value() ? GapText(*of) : std::string("-");
+  const auto gap = [](const std::optional<MeanOfSeeds>& of, int after_point) {
+    return of.has_value() ? GapText(*of, after_point) : std::string("-");
   };
   const auto median = [&](const auto& figure) { return MedianOf(comparison, row, figure); };
   const auto ratio = [&](std::optional<double> ComparedRun::*of) {
@@ -187,7 +205,7 @@ TableLine RowLine(const Comparison& comparison, const CompareRow& row) {
     return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-");
   };
   if (row.ok == 0) {
-    return {{row.name}, ProblemText(comparison.runs[row.runs.front()])};
+    return {{row.name}, ProblemText(Telling(comparison, row))};
   }
   int64_t skipped = 0;
   int64_t redone = 0;
@@ -203,8 +221,8 @@ TableLine RowLine(const Comparison& comparison, const CompareRow& row) {
        absl::StrCat(row.ok, row.runs.size() == static_cast<size_t>(row.ok)
                                 ? ""
                                 : absl::StrCat(" of ", row.runs.size())),
-       mean(row.training_loss), gap(row.training_gap), mean(row.held_out_loss),
-       gap(row.held_out_gap),
+       mean(row.training_loss), gap(row.training_gap, digits.training), mean(row.held_out_loss),
+       gap(row.held_out_gap, digits.held_out),
        Grouped(std::llround(median([](const ComparedRun& run) { return run.tokens_per_second; }))),
        ratio(&ComparedRun::speed_ratio),
        FormatBytes(static_cast<int64_t>(
@@ -213,13 +231,31 @@ TableLine RowLine(const Comparison& comparison, const CompareRow& row) {
       ""};
 }
 
-// What is not significant, and why runs of rows that have others are missing.
+// "not ended: bf16 seed 1234; fp8 seed 1235" as a line; empty: all have.
+std::string NotEnded(const Comparison& comparison) {
+  std::vector<std::string> names;
+  for (const ComparedRun& run : comparison.runs) {
+    if (run.not_ended()) {
+      names.push_back(
+          absl::StrCat(run.name(), run.seed.has_value() ? absl::StrCat(" seed ", *run.seed) : ""));
+    }
+  }
+  return names.empty() ? "" : absl::StrCat("not ended: ", Listed(names), "\n");
+}
+
+// What is missing, as lines.
+std::string Missing(const Comparison& comparison) {
+  const std::string problem = ProblemOf(comparison);
+  return absl::StrCat(NotEnded(comparison), problem, problem.empty() ? "" : "\n");
+}
+
+// What is missing, why runs of rows that have others failed, and what is not significant.
 std::string Below(const Comparison& comparison, const std::vector<CompareRow>& rows) {
-  std::string out;
+  std::string out = absl::StrCat(Missing(comparison), FewerSeeds(rows));
   for (const CompareRow& row : rows) {
     for (const size_t i : row.runs) {
       const ComparedRun& run = comparison.runs[i];
-      if (row.ok > 0 && !run.ok()) {
+      if (row.ok > 0 && !run.ok() && !run.not_ended()) {
         absl::StrAppend(&out, run.name(), " with seed ", run.seed.value_or(0), ": ",
                         ProblemText(run), "\n");
       }
@@ -366,13 +402,28 @@ void Relate(Comparison& comparison) {
   }
 }
 
+std::string ProblemOf(const Comparison& comparison) {
+  bool any = false;
+  for (const ComparedRun& run : comparison.runs) {
+    if (run.ok() && run.recipe == comparison.runs.front().recipe) {
+      return "";
+    }
+    any |= run.ok();
+  }
+  return any ? absl::StrCat("no run of ", comparison.runs.front().recipe,
+                            ", the reference, has ended well, so there are no gaps")
+             : "";
+}
+
 std::string CompareTable(const Comparison& comparison) {
   // A column's ratio or gap is named after the column before it.
   if (comparison.in_rows()) {
     const std::vector<CompareRow> rows = RowsOf(comparison);
+    const GapColumns digits = {GapDigits(rows, &CompareRow::training_gap),
+                               GapDigits(rows, &CompareRow::held_out_gap)};
     std::vector<TableLine> lines;
     for (const CompareRow& row : rows) {
-      lines.push_back(RowLine(comparison, row));
+      lines.push_back(RowLine(comparison, row, digits));
     }
     return Title(comparison) +
            TableOf({"recipe", "runs", "seeds", "training", "gap", "held out", "gap", "tok/s",
@@ -387,7 +438,8 @@ std::string CompareTable(const Comparison& comparison) {
   return Title(comparison) +
          TableOf({"recipe", "runs", "training", "gap", "held out", "gap", "tok/s", "ratio",
                   "memory", "ratio", "planned", "ratio", "skipped", "redone"},
-                 lines);
+                 lines) +
+         Missing(comparison);
 }
 
 std::string CompareJson(const Comparison& comparison) {
@@ -398,6 +450,7 @@ std::string CompareJson(const Comparison& comparison) {
   out["steps"] = comparison.steps;
   out["window"] = comparison.window;
   out["reference"] = comparison.runs.empty() ? "" : comparison.runs.front().recipe;
+  out["problem"] = ProblemOf(comparison);
   out["runs"] = Json::array();
   for (const ComparedRun& run : comparison.runs) {
     out["runs"].push_back(RunJson(run));

@@ -27,7 +27,8 @@ struct ComparedRun {
   std::vector<std::string> overrides;
   std::string reference_setting;
   std::optional<int64_t> seed;
-  // ok | refused (the job is not valid in this recipe) | failed | stopped (by a signal) | not run.
+  // ok | refused (the job is not valid in this recipe) | failed | stopped (by a signal) | not run |
+  // not ended (--report found no end of it).
   std::string state = "not run";
   std::string problem;    // why, for people, in one line; empty when ok
   std::string execution;  // native | emulated; empty = it never got that far
@@ -51,6 +52,7 @@ struct ComparedRun {
   std::optional<double> planned_ratio;
 
   bool ok() const { return state == "ok"; }
+  bool not_ended() const { return state == "not ended"; }
   // Without the seed: "nvfp4 bf16_tail=0.1".
   std::string name() const { return setting.empty() ? recipe : recipe + " " + setting; }
 };
@@ -60,7 +62,7 @@ struct Comparison {
   std::string device;  // cpu | cuda:N
   int64_t steps = 0;
   int64_t window = 1;             // steps of the final training loss
-  std::vector<ComparedRun> runs;  // the first's recipe is the reference
+  std::vector<ComparedRun> runs;  // all that are planned; the first's recipe is the reference
   int seeds = 0;                  // of each; 0 = one, and nobody asked for more
 
   // Each row of the table is several runs, or a setting of one (compare_rows.h).
@@ -74,11 +76,15 @@ std::optional<size_t> ReferenceOf(const Comparison& comparison, size_t run);
 // alone. kNotFound: no such file; kDataLoss: a line is not a step.
 absl::Status ReadRun(Env& env, const std::string& folder, int64_t window, ComparedRun& run);
 
-// Fills the gaps and ratios. Runs that are not ok have none.
+// Fills the gaps and ratios. A run has none if it or its reference is not ok.
 void Relate(Comparison& comparison);
+
+// Why nothing can be compared: runs are ok, and none of them is of the reference. Else empty.
+std::string ProblemOf(const Comparison& comparison);
 
 // A line that says what was compared, then the table; a run that is not ok has a line that says
 // why. In rows: means over the seeds with their standard errors, and below what is not significant.
+// Below: which runs have not ended.
 std::string CompareTable(const Comparison& comparison);
 // Indented, newline at the end; numbers that are not there or not finite are null.
 std::string CompareJson(const Comparison& comparison);

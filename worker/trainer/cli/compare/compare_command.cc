@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -174,20 +175,32 @@ class Compare {
 
  private:
   absl::Status Prepare();
-  absl::Status SelectRuns();
+  // Whether the job suits --share.
+  absl::Status CheckShare() const;
   bool TimeIsOver() const;
+  // --report: the runs as they stand.
+  absl::Status Report();
+  absl::Status TakeEnded(ComparedRun& run);
   // An earlier comparison of the same job is continued. kAlreadyExists: the files are of another
   // job.
   absl::Status RunRecipe(ComparedRun& run);
+  // The run's job as a file; nullopt: it is not valid in its recipe, and the run says so.
+  absl::StatusOr<std::optional<std::string>> JobFileOf(ComparedRun& run) const;
+  // kAlreadyExists: there is a file, and it is of another job.
+  absl::Status CheckJobFile(const std::string& path, const std::string& yaml) const;
   absl::Status StartRun(const std::string& folder, const std::string& job_file, ComparedRun& run);
   // State and problem, by what the process left.
   void Judge(const std::string& folder, const ProcessEnd& end, ComparedRun& run);
+  // By its exit.json alone; false: it left none.
+  bool JudgeByFile(const std::string& folder, ComparedRun& run) const;
   void ReadNumbers(const std::string& folder, ComparedRun& run);
+  // Two runs with other tokens are no comparison; the run fails.
+  static void CheckTokens(const ComparedRun& base, ComparedRun& run);
   // What must be the same for all, as the first run resolved it.
   void FixBatch(const ComparedRun& first);
   // How to fit the schedule into the steps, to follow what it was refused with; "" if it was not.
   std::string ScheduleHint(const std::vector<spec::FieldViolation>& violations) const;
-  absl::Status Write();
+  absl::Status Conclude();
   void Say(const std::string& text) const {
     if (!options_.quiet) {
       std::fprintf(stderr, "%s\n", text.c_str());
@@ -236,7 +249,7 @@ absl::Status Compare::Prepare() {
   HEARTH_ASSIGN_OR_RETURN(comparison_.runs, PlanRuns(job_, options_.recipes, options_.vary,
                                                      options_.each, options_.seeds));
   out_ = options_.out.empty() ? absl::StrCat("runs/", comparison_.job, "-compare") : options_.out;
-  HEARTH_RETURN_IF_ERROR(SelectRuns());
+  HEARTH_RETURN_IF_ERROR(CheckShare());
   program_ = options_.program;
   if (program_.empty()) {
     char path[4096];
@@ -249,27 +262,14 @@ absl::Status Compare::Prepare() {
   return env_.CreateDirs(out_);
 }
 
-// What --share needs, and what --report leaves.
-absl::Status Compare::SelectRuns() {
+absl::Status Compare::CheckShare() const {
   // What the first run would find out must be the same for all processes.
   if (options_.share &&
       (job_.batch().micro_batch_size() <= 0 || !job_.batch().has_global_batch_tokens())) {
     return absl::InvalidArgumentError(
         "--share: the job must set batch.micro_batch_size and batch.global_batch_tokens");
   }
-  if (!options_.report) {
-    return absl::OkStatus();
-  }
-  std::vector<ComparedRun>& runs = comparison_.runs;
-  runs.erase(std::remove_if(runs.begin(), runs.end(),
-                            [this](ComparedRun& run) {
-                              Judge(absl::StrCat(out_, "/", FolderOf(run)), ProcessEnd{}, run);
-                              return !run.ok();
-                            }),
-             runs.end());
-  return runs.empty()
-             ? absl::NotFoundError(absl::StrCat("--report: no run in ", out_, " has ended"))
-             : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 bool Compare::TimeIsOver() const {
@@ -279,6 +279,9 @@ bool Compare::TimeIsOver() const {
 
 absl::Status Compare::Run() {
   HEARTH_RETURN_IF_ERROR(Prepare());
+  if (options_.report) {
+    return Report();
+  }
   InstallHandlers();
   for (size_t i = 0; i < comparison_.runs.size(); ++i) {
     ComparedRun& run = comparison_.runs[i];
@@ -297,18 +300,54 @@ absl::Status Compare::Run() {
     HEARTH_RETURN_IF_ERROR(RunRecipe(run));
     if (i == 0 && !options_.share) {
       FixBatch(run);
-    } else if (run.ok() && run.tokens != base.tokens) {
-      run.state = "failed";
-      run.problem =
-          absl::StrCat("trained on ", run.tokens, " tokens, ", base.name(), " on ", base.tokens);
     }
+    CheckTokens(base, run);
   }
   stopped_ = g_stop;
   if (options_.share) {
     return absl::OkStatus();  // others may still run: --report compares
   }
-  Relate(comparison_);
-  return Write();
+  return Conclude();
+}
+
+absl::Status Compare::Report() {
+  std::vector<ComparedRun>& runs = comparison_.runs;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    HEARTH_RETURN_IF_ERROR(TakeEnded(runs[i]));
+    if (i == 0) {
+      FixBatch(runs[i]);
+    }
+    CheckTokens(runs[ReferenceOf(comparison_, i).value_or(i)], runs[i]);
+  }
+  if (std::all_of(runs.begin(), runs.end(),
+                  [](const ComparedRun& run) { return run.not_ended(); })) {
+    return absl::NotFoundError(absl::StrCat("--report: no run in ", out_, " has ended"));
+  }
+  return Conclude();
+}
+
+// A run under way has no exit.json, nor has one that was killed: nobody can tell them apart.
+absl::Status Compare::TakeEnded(ComparedRun& run) {
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<std::string> yaml, JobFileOf(run));
+  if (!yaml.has_value()) {
+    return absl::OkStatus();
+  }
+  const std::string folder = absl::StrCat(out_, "/", FolderOf(run));
+  if (!JudgeByFile(folder, run) || run.state == "stopped") {
+    run.state = "not ended";
+    return absl::OkStatus();
+  }
+  HEARTH_RETURN_IF_ERROR(CheckJobFile(folder + "/job.yaml", *yaml));
+  ReadNumbers(folder, run);
+  return absl::OkStatus();
+}
+
+void Compare::CheckTokens(const ComparedRun& base, ComparedRun& run) {
+  if (run.ok() && base.ok() && run.tokens != base.tokens) {
+    run.state = "failed";
+    run.problem =
+        absl::StrCat("trained on ", run.tokens, " tokens, ", base.name(), " on ", base.tokens);
+  }
 }
 
 void Compare::FixBatch(const ComparedRun& first) {
@@ -336,7 +375,7 @@ std::string Compare::ScheduleHint(const std::vector<spec::FieldViolation>& viola
                       decay ? " --set schedule.decay_steps=N" : "");
 }
 
-absl::Status Compare::RunRecipe(ComparedRun& run) {
+absl::StatusOr<std::optional<std::string>> Compare::JobFileOf(ComparedRun& run) const {
   HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job, JobOf(job_, run));
   v1::JobSpec resolved = job;
   std::vector<spec::FieldViolation> violations;
@@ -345,11 +384,29 @@ absl::Status Compare::RunRecipe(ComparedRun& run) {
     run.state = "refused";
     run.problem = absl::StrCat(OneLine(valid.message()), ScheduleHint(violations));
     Say(absl::StrCat("[", FolderOf(run), "] refused: ", run.problem));
+    return std::optional<std::string>();
+  }
+  return std::optional<std::string>(config::ToYaml(job));
+}
+
+absl::Status Compare::CheckJobFile(const std::string& path, const std::string& yaml) const {
+  if (!env_.Exists(path)) {
+    return absl::OkStatus();
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string before, env_.ReadFile(path));
+  return before == yaml
+             ? absl::OkStatus()
+             : absl::AlreadyExistsError(absl::StrCat(
+                   "--out ", out_, ": ", path, " is of another comparison; give another folder"));
+}
+
+absl::Status Compare::RunRecipe(ComparedRun& run) {
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<std::string> yaml, JobFileOf(run));
+  if (!yaml.has_value()) {
     return absl::OkStatus();
   }
   const std::string folder = absl::StrCat(out_, "/", FolderOf(run));
   const std::string job_file = folder + "/job.yaml";
-  const std::string yaml = config::ToYaml(job);
   HEARTH_RETURN_IF_ERROR(env_.CreateDirs(folder));
   HEARTH_ASSIGN_OR_RETURN(const Fd lock, LockRun(folder));
   if (!lock.valid()) {
@@ -360,14 +417,9 @@ absl::Status Compare::RunRecipe(ComparedRun& run) {
     return absl::FailedPreconditionError(
         absl::StrCat("another process runs ", folder, "; wait for it, or give --share to both"));
   }
-  if (env_.Exists(job_file)) {
-    HEARTH_ASSIGN_OR_RETURN(const std::string before, env_.ReadFile(job_file));
-    if (before != yaml) {
-      return absl::AlreadyExistsError(absl::StrCat(
-          "--out ", out_, ": ", job_file, " is of another comparison; give another folder"));
-    }
-  } else {
-    HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(job_file, yaml));
+  HEARTH_RETURN_IF_ERROR(CheckJobFile(job_file, *yaml));
+  if (!env_.Exists(job_file)) {
+    HEARTH_RETURN_IF_ERROR(env_.WriteFileAtomically(job_file, *yaml));
   }
   return StartRun(folder, job_file, run);
 }
@@ -415,27 +467,35 @@ absl::Status Compare::StartRun(const std::string& folder,
   return run.state == "stopped" ? absl::OkStatus() : env_.RemoveAll(folder + "/checkpoints");
 }
 
-void Compare::Judge(const std::string& folder, const ProcessEnd& end, ComparedRun& run) {
-  run.state = "failed";
+bool Compare::JudgeByFile(const std::string& folder, ComparedRun& run) const {
   v1::TrainerExit exit;
   const absl::StatusOr<std::string> text = env_.ReadFile(folder + "/exit.json");
-  if (text.ok() && google::protobuf::util::JsonStringToMessage(*text, &exit).ok()) {
-    const ExitCode& code = ExitCodeOf(exit.reason());
-    if (exit.reason() == v1::EXIT_REASON_FINISHED) {
-      run.state = "ok";
-      run.problem.clear();
-      return;
-    }
-    if (exit.reason() == v1::EXIT_REASON_STOPPED) {
-      run.state = "stopped";
-      run.problem = absl::StrCat("at step ", exit.step(), "; the same command goes on");
-      return;
-    }
-    run.problem =
-        absl::StrCat(std::string(code.name), " at step ", exit.step(), ": ",
-                     exit.message().empty() ? std::string(code.meaning) : OneLine(exit.message()));
+  if (!text.ok() || !google::protobuf::util::JsonStringToMessage(*text, &exit).ok()) {
+    return false;
+  }
+  if (exit.reason() == v1::EXIT_REASON_FINISHED) {
+    run.state = "ok";
+    run.problem.clear();
+    return true;
+  }
+  if (exit.reason() == v1::EXIT_REASON_STOPPED) {
+    run.state = "stopped";
+    run.problem = absl::StrCat("at step ", exit.step(), "; the same command goes on");
+    return true;
+  }
+  const ExitCode& code = ExitCodeOf(exit.reason());
+  run.state = "failed";
+  run.problem =
+      absl::StrCat(std::string(code.name), " at step ", exit.step(), ": ",
+                   exit.message().empty() ? std::string(code.meaning) : OneLine(exit.message()));
+  return true;
+}
+
+void Compare::Judge(const std::string& folder, const ProcessEnd& end, ComparedRun& run) {
+  if (JudgeByFile(folder, run)) {
     return;
   }
+  run.state = "failed";
   if (WIFSIGNALED(end.status)) {
     run.problem = absl::StrCat("killed by signal ", WTERMSIG(end.status), " (",
                                SignalText(WTERMSIG(end.status)), ")");
@@ -457,7 +517,8 @@ void Compare::ReadNumbers(const std::string& folder, ComparedRun& run) {
   }
 }
 
-absl::Status Compare::Write() {
+absl::Status Compare::Conclude() {
+  Relate(comparison_);
   HEARTH_RETURN_IF_ERROR(
       env_.WriteFileAtomically(out_ + "/compare.txt", CompareTable(comparison_)));
   HEARTH_RETURN_IF_ERROR(
@@ -492,10 +553,10 @@ int CompareCommand(const CompareOptions& options) {
   if (compare.stopped()) {
     return ExitCodeOf(v1::EXIT_REASON_STOPPED).code;
   }
-  return std::all_of(comparison.runs.begin(), comparison.runs.end(),
-                     [](const ComparedRun& run) { return run.ok(); })
-             ? 0
-             : 1;
+  const bool good = ProblemOf(comparison).empty() &&
+                    std::all_of(comparison.runs.begin(), comparison.runs.end(),
+                                [](const ComparedRun& run) { return run.ok() || run.not_ended(); });
+  return good ? 0 : 1;
 }
 
 }  // namespace hearth::trainer

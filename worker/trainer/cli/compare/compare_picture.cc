@@ -228,14 +228,12 @@ Drawn DrawnOf(const Comparison& comparison) {
         continue;  // it may have ended early, and others have not
       }
       const std::optional<size_t> reference = ReferenceOf(comparison, i);
-      const bool compared = reference.has_value() && *reference != i;
+      const bool compared =
+          reference.has_value() && *reference != i && comparison.runs[*reference].ok();
       pairs.push_back({&comparison.runs[i], compared ? &comparison.runs[*reference] : nullptr});
     }
   }
-  drawn.reference = comparison.runs.empty() ? "" : drawn.names.front();
-  if (comparison.in_rows() && !comparison.runs.empty()) {
-    drawn.reference = comparison.runs.front().recipe;
-  }
+  drawn.reference = comparison.runs.empty() ? "" : comparison.runs.front().recipe;
   return drawn;
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace hearth::trainer {
 namespace {
@@ -14,6 +16,9 @@ namespace {
 // makes the last one careful.
 constexpr double kStudent[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447,
                                2.365,  2.306, 2.262, 2.228, 2.201, 2.179};
+
+// A list names so many and counts the others.
+constexpr size_t kNamed = 8;
 
 const ComparedRun& RunOf(const Comparison& comparison, size_t run) {
   return comparison.runs[run];
@@ -36,6 +41,10 @@ std::optional<MeanOfSeeds> MeanOfRuns(const Comparison& comparison,
 // The gap that the row is judged by, of one run.
 std::optional<double> GapOf(const CompareRow& row, const ComparedRun& run) {
   return row.held_out_gap.has_value() ? run.held_out_gap : run.training_gap;
+}
+
+int DigitsOf(const MeanOfSeeds& gap) {
+  return gap.seeds > 1 && gap.error < 0.005 ? 3 : 2;
 }
 
 // Differences of the two rows' gaps, seed by seed.
@@ -119,10 +128,11 @@ std::string NotSignificant(const Comparison& comparison, const std::vector<Compa
       compared.push_back(&row);
     }
   }
+  const int digits = GapDigits(rows, &CompareRow::gap);
   std::string out;
   for (const CompareRow* row : compared) {
     if (!row->gap()->significant()) {
-      absl::StrAppend(&out, row->name, ": ", GapText(*row->gap()),
+      absl::StrAppend(&out, row->name, ": ", GapText(*row->gap(), digits),
                       ": not significantly different from the reference\n");
     }
   }
@@ -134,16 +144,53 @@ std::string NotSignificant(const Comparison& comparison, const std::vector<Compa
     const CompareRow& above = *compared[i];
     const std::optional<MeanOfSeeds> difference = Difference(comparison, below, above);
     if (difference.has_value() && !difference->significant()) {
-      absl::StrAppend(&out, below.name, " and ", above.name, ": ", GapText(*difference),
+      absl::StrAppend(&out, below.name, " and ", above.name, ": ",
+                      GapText(*difference, std::max(digits, DigitsOf(*difference))),
                       " apart: not significantly different from each other\n");
     }
   }
   return out;
 }
 
-std::string GapText(const MeanOfSeeds& gap) {
-  return gap.seeds > 1 ? absl::StrFormat("%+.2f ± %.2f %%", gap.mean, gap.error)
-                       : absl::StrFormat("%+.2f %%", gap.mean);
+std::string FewerSeeds(const std::vector<CompareRow>& rows) {
+  std::vector<std::string> fewer;
+  for (const CompareRow& row : rows) {
+    const std::pair<const char*, const std::optional<MeanOfSeeds>*> means[] = {
+        {"losses", &row.training_loss}, {"gaps", &row.gap()}};
+    std::vector<std::string> of_row;
+    for (const auto& [name, mean] : means) {
+      if (mean->has_value() && static_cast<size_t>((*mean)->seeds) < row.runs.size()) {
+        of_row.push_back(absl::StrCat(name, " ", (*mean)->seeds, " of ", row.runs.size()));
+      }
+    }
+    if (!of_row.empty()) {
+      fewer.push_back(absl::StrCat(row.name, " ", absl::StrJoin(of_row, ", ")));
+    }
+  }
+  return fewer.empty() ? "" : absl::StrCat("means over fewer seeds: ", Listed(fewer), "\n");
+}
+
+std::string GapText(const MeanOfSeeds& gap, int digits) {
+  return gap.seeds > 1 ? absl::StrFormat("%+.*f ± %.*f %%", digits, gap.mean, digits, gap.error)
+                       : absl::StrFormat("%+.*f %%", digits, gap.mean);
+}
+
+int GapDigits(const std::vector<CompareRow>& rows, const GapOfRow& of) {
+  int digits = 2;
+  for (const CompareRow& row : rows) {
+    const std::optional<MeanOfSeeds>& gap = of(row);
+    digits = std::max(digits, gap.has_value() ? DigitsOf(*gap) : 0);
+  }
+  return digits;
+}
+
+std::string Listed(std::vector<std::string> names) {
+  if (names.size() > kNamed) {
+    const size_t more = names.size() - kNamed;
+    names.resize(kNamed);
+    names.push_back(absl::StrCat("and ", more, " more"));
+  }
+  return absl::StrJoin(names, "; ");
 }
 
 }  // namespace hearth::trainer

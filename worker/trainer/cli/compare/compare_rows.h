@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,7 +45,16 @@ std::vector<CompareRow> RowsOf(const Comparison& comparison);
 // alike, compared seed by seed. A sentence a line, each with a newline; empty: everything can.
 std::string NotSignificant(const Comparison& comparison, const std::vector<CompareRow>& rows);
 
-// "+0.20 ± 0.04 %", with one seed "+0.20 %".
-std::string GapText(const MeanOfSeeds& gap);
+// Which means are over fewer seeds than the row has runs, as a line; empty: none is.
+std::string FewerSeeds(const std::vector<CompareRow>& rows);
+
+// "+0.20 ± 0.04 %", with one seed "+0.20 %". `digits`: after the point.
+std::string GapText(const MeanOfSeeds& gap, int digits);
+// Digits for a column of gaps: 2, or 3 where the standard error of one would print as 0.00.
+using GapOfRow = std::function<const std::optional<MeanOfSeeds>&(const CompareRow&)>;
+int GapDigits(const std::vector<CompareRow>& rows, const GapOfRow& of);
+
+// "a; b; c", cut after some with "and N more".
+std::string Listed(std::vector<std::string> names);
 
 }  // namespace hearth::trainer

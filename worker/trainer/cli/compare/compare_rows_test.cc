@@ -23,9 +23,10 @@ TEST(MeanOf, HasTheStandardErrorOfTheMean) {
   EXPECT_EQ(mean->seeds, 3);
   EXPECT_DOUBLE_EQ(mean->mean, 3.0);
   EXPECT_NEAR(mean->error, std::sqrt(14.0 / 2 / 3), 1e-12);
-  EXPECT_EQ(GapText(*mean), "+3.00 ± 1.53 %");
+  EXPECT_EQ(GapText(*mean, 2), "+3.00 ± 1.53 %");
+  EXPECT_EQ(GapText(*mean, 3), "+3.000 ± 1.528 %");
   EXPECT_FALSE(MeanOf({std::nan("")}).has_value());
-  EXPECT_EQ(GapText(*MeanOf({-0.5})), "-0.50 %");
+  EXPECT_EQ(GapText(*MeanOf({-0.5}), 2), "-0.50 %");
 }
 
 // Student's t: 4.303 standard errors with three seeds, 2.776 with five.
@@ -82,6 +83,85 @@ TEST(RowsOf, ARunThatFailed_IsLeftOut) {
   EXPECT_THAT(table, HasSubstr(" 1 of 2 "));
   EXPECT_THAT(table, HasSubstr("\nfp8 with seed 2: failed: no such GPU\n"));
   EXPECT_THAT(table, HasSubstr("fp8: +1.00 %: not significantly different from the reference"));
+  EXPECT_THAT(table, HasSubstr("\nmeans over fewer seeds: fp8 losses 1 of 2, gaps 1 of 2\n"));
+}
+
+// `recipes` with seeds 1, 2 and 3. A loss is 3 + the seed / 10, times 1 + the recipe's index / 100.
+Comparison Seeded(const std::vector<std::string>& recipes) {
+  Comparison comparison;
+  comparison.seeds = 3;
+  for (int64_t seed = 1; seed <= 3; ++seed) {
+    double gap = 0;
+    for (const std::string& recipe : recipes) {
+      comparison.runs.push_back(
+          Done(recipe, seed, (3 + static_cast<double>(seed) / 10) * (1 + gap)));
+      gap += 0.01;
+    }
+  }
+  return comparison;
+}
+
+TEST(RowsOf, ASeedWithoutAReference_CountsInNoGapAndTheTableSaysSo) {
+  Comparison comparison = Seeded({"bf16", "fp8"});
+  comparison.runs[0].state = "not ended";
+  comparison.runs[1].held_out_loss = comparison.runs[1].training_loss = 9;  // an absurd gap
+  Relate(comparison);
+  const std::vector<CompareRow> rows = RowsOf(comparison);
+  EXPECT_EQ(rows[0].held_out_loss->seeds, 2);
+  EXPECT_EQ(rows[1].held_out_loss->seeds, 3);
+  ASSERT_EQ(rows[1].held_out_gap->seeds, 2);
+  EXPECT_NEAR(rows[1].held_out_gap->mean, 1.0, 1e-9);
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(table, HasSubstr("gaps and ratios: to bf16 with the same seed"));
+  EXPECT_THAT(table, HasSubstr(" 2 of 3 "));
+  EXPECT_THAT(table, HasSubstr("\nnot ended: bf16 seed 1\n"
+                               "means over fewer seeds: bf16 losses 2 of 3; fp8 gaps 2 of 3\n"));
+}
+
+TEST(CompareTable, WithoutAnyReference_SaysThatThereAreNoGaps) {
+  Comparison comparison = Seeded({"bf16", "fp8", "nvfp4"});
+  EXPECT_EQ(ProblemOf(comparison), "");
+  for (ComparedRun& run : comparison.runs) {
+    run.state = run.recipe == "bf16" || run.seed == 3 ? "not ended" : "ok";
+  }
+  Relate(comparison);
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(table, HasSubstr("gaps and ratios: to bf16"));
+  EXPECT_THAT(table, HasSubstr("\nbf16    not ended\n"));
+  EXPECT_THAT(table, HasSubstr("\nnot ended: bf16 seed 1; bf16 seed 2; bf16 seed 3; fp8 seed 3; "
+                               "nvfp4 seed 3\nno run of bf16, the reference, has ended well"));
+  for (const CompareRow& row : RowsOf(comparison)) {
+    EXPECT_FALSE(row.gap().has_value()) << row.name;
+  }
+  // A failure is told even if the row's first run has not ended.
+  comparison.runs[3].state = "failed";
+  comparison.runs[3].problem = "no such GPU";
+  EXPECT_THAT(CompareTable(comparison), HasSubstr("\nbf16    failed: no such GPU\n"));
+}
+
+TEST(Listed, ALongList_IsCut) {
+  const std::vector<std::string> nine = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+  EXPECT_EQ(Listed({"a", "b"}), "a; b");
+  EXPECT_EQ(Listed({nine.begin(), nine.begin() + 8}), "a; b; c; d; e; f; g; h");
+  EXPECT_EQ(Listed(nine), "a; b; c; d; e; f; g; h; and 1 more");
+}
+
+TEST(CompareTable, AnErrorThatWouldPrintAsZero_GivesItsColumnAThirdDigit) {
+  Comparison comparison = Seeded({"bf16", "fp8", "nvfp4"});
+  for (size_t i = 0; i < comparison.runs.size(); ++i) {
+    ComparedRun& run = comparison.runs[i];
+    // All gaps have an error of 0.4 %; that of fp8, held out, has 0.004 %.
+    const double apart = 0.01 * static_cast<double>(*run.seed - 2);
+    const double held_out = run.recipe == "fp8" ? 0.00693 : run.recipe == "nvfp4" ? 0.693 : 0;
+    const double training = run.recipe == "bf16" ? 0 : 0.693;
+    const double base = *comparison.runs[i - i % 3].held_out_loss;
+    run.training_loss = *run.held_out_loss + base * training * apart;
+    run.held_out_loss = *run.held_out_loss + base * held_out * apart;
+  }
+  Relate(comparison);
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(table, HasSubstr("+1.00 ± 0.40 %    3.2320  +1.000 ± 0.004 % "));
+  EXPECT_THAT(table, HasSubstr("+2.00 ± 0.40 %    3.2645  +2.000 ± 0.400 % "));
 }
 
 v1::JobSpec Job() {

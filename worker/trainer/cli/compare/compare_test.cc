@@ -336,8 +336,23 @@ TEST_F(CompareCommandTest, Shared_LeavesRunsToOthersAndTheReportHasAll) {
   options_.report = true;
   EXPECT_EQ(Compare({"bf16", "mxfp8", "fp8_current"}), 0);
   EXPECT_EQ(File("calls"), calls);
-  ASSERT_EQ(json_["runs"].size(), 2U) << "what has not run is left out";
-  EXPECT_NEAR(json_["runs"][1]["training_gap_percent"].get<double>(), 1.0, 1e-9);
+  ASSERT_EQ(json_["runs"].size(), 3U);
+  EXPECT_EQ(json_["runs"][1]["state"], "not ended");
+  EXPECT_NEAR(json_["runs"][2]["training_gap_percent"].get<double>(), 1.0, 1e-9);
+  EXPECT_THAT(File("compare.txt"), HasSubstr("\nnot ended: mxfp8\n"));
+}
+
+TEST_F(CompareCommandTest, Report_SaysWhichRunsFailed) {
+  options_.job.overrides = {"batch.micro_batch_size=8"};
+  ASSERT_EQ(Compare({"bf16", "nvfp4", "nvfp4_eden"}), 1);
+  options_.report = true;
+  EXPECT_EQ(Compare({"bf16", "nvfp4", "nvfp4_eden"}), 1);
+  EXPECT_EQ(json_["runs"][1]["problem"], "numerical at step 2: the loss; is not finite");
+  EXPECT_EQ(json_["runs"][2]["problem"], "trained on 8192 tokens, bf16 on 16384");
+  std::ofstream(dir_ + "/out/nvfp4/exit.json") << R"({"reason":"EXIT_REASON_STOPPED","step":"2"})";
+  EXPECT_EQ(Compare({"bf16", "nvfp4"}), 0);
+  EXPECT_EQ(json_["runs"][1]["state"], "not ended");
+  EXPECT_THAT(File("compare.txt"), HasSubstr("\nnvfp4   not ended: at step 2; the same command"));
 }
 
 TEST_F(CompareCommandTest, SharedJobWhoseBatchIsOpen_IsRefused) {
@@ -436,6 +451,40 @@ TEST_F(CompareCommandTest, Seeds_RunWhatIsMissingAndGiveMeansWithErrors) {
                         "± 0.06 % apart: not significantly different from each other\n"));
   // A bar for each held-out gap.
   EXPECT_EQ(Count(File("compare.svg"), "<path d=\"M"), 2U);
+}
+
+// The first run that has ended is of another recipe than the first of --recipes.
+TEST_F(CompareCommandTest, Report_ComparesWithTheFirstRecipeWhateverHasEnded) {
+  std::ofstream(dir_ + "/trainer") << kSeededTrainer;
+  options_.job.overrides = {"batch.micro_batch_size=8"};
+  options_.seeds = 3;
+  const std::vector<std::string> recipes = {"bf16", "fp8_current", "mxfp8"};
+  ASSERT_EQ(Compare(recipes), 0);
+  options_.report = true;
+  std::filesystem::remove(dir_ + "/out/bf16-seed1234/exit.json");
+  EXPECT_EQ(Compare(recipes), 0);
+  EXPECT_EQ(json_["reference"], "bf16");
+  EXPECT_EQ(json_["problem"], "");
+  for (const auto& run : json_["runs"]) {
+    EXPECT_NE(run["state"], "failed") << run["recipe"] << ": " << run["problem"];
+  }
+  EXPECT_EQ(json_["rows"][0]["ok"], 2);
+  EXPECT_EQ(json_["rows"][1]["ok"], 3);
+  const auto& gap = json_["rows"][1]["held_out_gap_percent"];
+  EXPECT_EQ(gap["seeds"], 2);
+  EXPECT_NEAR(gap["mean"].get<double>(), 1.03125, 1e-9);
+  EXPECT_THAT(File("compare.txt"), HasSubstr("\nbf16         emulated  2 of 3    3.1500 "));
+  EXPECT_THAT(File("compare.txt"), HasSubstr("of 4,096 tokens; "));
+  EXPECT_THAT(File("compare.txt"),
+              HasSubstr("\nnot ended: bf16 seed 1234\nmeans over fewer seeds: bf16 losses 2 of 3; "
+                        "fp8_current gaps 2 of 3; mxfp8 gaps 2 of 3\n"));
+  EXPECT_THAT(File("compare.svg"), HasSubstr("gap to bf16 in percent"));
+  std::filesystem::remove(dir_ + "/out/bf16-seed1235/exit.json");
+  std::filesystem::remove(dir_ + "/out/bf16-seed1236/exit.json");
+  EXPECT_EQ(Compare(recipes), 1);
+  EXPECT_THAT(std::string(json_["problem"]), HasSubstr("no run of bf16"));
+  EXPECT_TRUE(json_["rows"][1]["held_out_gap_percent"].is_null());
+  EXPECT_THAT(File("compare.txt"), HasSubstr("\n" + std::string(json_["problem"]) + "\n"));
 }
 
 TEST_F(CompareCommandTest, Varied_RunsEachValueInAFolderOfItsOwn) {
