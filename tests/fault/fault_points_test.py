@@ -158,6 +158,34 @@ class FaultPoints(harness.ClusterTest):
 
         self.each(COORDINATOR, act)
 
+    def jobctl(self, faults, *args, **how):
+        self.cluster.env["HEARTH_FAULTS"] = faults
+        try:
+            return self.cluster.jobctl(*args, **how)
+        finally:
+            self.cluster.env["HEARTH_FAULTS"] = self.workers_faults
+
+    def test_jobctl(self):
+        self.workers_faults = self.cluster.env["HEARTH_FAULTS"]
+        text = json.dumps(self.spec("jobctl"))
+        refused = self.jobctl("jobctl.call=error", "submit", "-f", "-", check=False, stdin=text)
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertIn("injected fault at jobctl.call", refused.stderr)
+        self.assertEqual(self.cluster.json("list").get("jobs", []), [])
+        # A caller without an answer is told so, and asks again.
+        job = self.cluster.submit(self.spec("jobctl"))
+        self.cluster.wait_state(job, "SUCCEEDED")
+        unheard = self.jobctl("jobctl.answer=error", "get", job, check=False)
+        self.assertEqual(unheard.returncode, 1)
+        self.assertIn("injected fault at jobctl.answer", unheard.stderr)
+        self.assertIn(job, self.cluster.jobctl("get", job).stdout)
+        # A stream that breaks goes on where it stood: each step is there once.
+        whole = self.cluster.jobctl("metrics", job, "-o", "csv").stdout
+        self.assertEqual(len(whole.splitlines()), STEPS + 1)
+        for visit in (1, 2):
+            broken = self.jobctl(f"jobctl.stream=error@{visit}", "metrics", job, "--follow", "-o", "csv")
+            self.assertEqual(broken.stdout, whole)
+
     def test_call_that_fails_changes_nothing(self):
         self.cluster.coordinator.kill()
         self.cluster.envs["coordinator"] = {"HEARTH_FAULTS": "coordinator.call=error"}
