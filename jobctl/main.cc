@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
 #include "common/base/version.h"
+#include "common/fault/fault.h"
 #include "common/io/env.h"
 #include "common/spec/violations/field_violation.h"
 #include "google/rpc/error_details.pb.h"
@@ -157,6 +158,10 @@ int main(int argc, char** argv) {
   }
   if (const absl::Status printed = CheckFormat(app, *parsed); !printed.ok()) {
     Fail(printed);
+    return hearth::jobctl::kExitUsage;
+  }
+  if (const absl::Status faults = hearth::fault::InitFromEnvironment(); !faults.ok()) {
+    Fail(faults);
     return hearth::jobctl::kExitUsage;
   }
   const bool names = context.quiet && *parsed == hearth::jobctl::OutputFormat::kTable;

@@ -540,11 +540,17 @@ def time_limits(tree: Tree) -> Iterator[Finding]:
 
 POINT_USE = re.compile(r'\b(?:HEARTH_FAULT_POINT|fault::Check(?:Step)?)\(\s*"([^"]+)"')
 POINT_ROW = re.compile(r'^\s*\{"([a-z_.]+)",')
+# Fault points that no test of a machine without a GPU can reach, each with the reason.
+UNTESTED_POINTS = {
+    "trainer.native_product": "compares a product of block-scaled units with its emulation, and such units are in a GPU",
+    "trainer.attention": "cuDNN's attention is there on a GPU only",
+    "trainer.illegal_access": "a kernel writes outside the GPU's memory",
+}
 
 
 @rule
 def fault_points(tree: Tree) -> Iterator[Finding]:
-    """The table of fault points and their uses agree."""
+    """The table of fault points and their uses agree, and each point has a test."""
     table = "common/fault/points.cc"
     if table not in tree.paths:
         return
@@ -559,9 +565,16 @@ def fault_points(tree: Tree) -> Iterator[Finding]:
             if match.group(1) not in rows:
                 number = text.count("\n", 0, match.start()) + 1
                 yield Finding(path, number, "fault-points", f"{match.group(1)} is not in {table}")
+    # Tests of the points themselves only borrow a name.
+    tests = [tree.text(p) for p in tree.having(".cc", ".py")
+             if (p.endswith("_test.cc") or p.startswith("tests/")) and not p.startswith("common/fault/")]
     for name, number in rows.items():
         if name not in used:
             yield Finding(table, number, "fault-points", f"no code reaches {name}")
+        named = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.])")
+        if any(named.search(text) for text in tests) == (name in UNTESTED_POINTS):
+            yield Finding(table, number, "fault-points", f"{name} has a test: take it off UNTESTED_POINTS" if name in UNTESTED_POINTS else
+                          f"no test provokes {name} (UNTESTED_POINTS in tools/tidy.py is for those that need a GPU)")
 
 
 METRIC = re.compile(r"(?<![\w:/-])hearth_[a-z0-9_]+")

@@ -12,6 +12,9 @@ LONG_BODY = "  ++x;\n" * 70
 FIX = "FIX" + "ME"
 
 # (rule, {path: content} of a tree in which exactly this rule finds something, same tree with the fault mended)
+# A fault point and its test.
+POINT = {"common/fault/points.cc": '    {"a.b", "x"},\n', "c_test.cc": '"a.b=error"'}
+
 CASES = [
     ("include-direction", {"coordinator/a.cc": '#include "worker/b.h"\n'}, {"coordinator/a.cc": '#include "common/b.h"\n'}),
     ("include-direction", {"worker/daemon/a.cc": '#include "kernels/b.h"\n'}, {"worker/trainer/a.cc": '#include "kernels/b.h"\n'}),
@@ -89,10 +92,14 @@ CASES = [
     ("dead-files", {"common/a.h": "\n"}, {"common/a.h": "\n", "common/b.cc": '#include "common/a.h"\n', "CMakeLists.txt": "common/b.cc"}),
     ("dead-files", {"tests/a_test.py": "\n"}, {"tests/a_test.py": "\n", "tests/CMakeLists.txt": "foreach(t a_test)\n"}),
     ("dead-files", {"tools/a.py": "\n"}, {"tools/a.py": "\n", "README.md": "run tools/a.py\n"}),
-    ("fault-points", {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT("a.c");\nfault::Check("a.b");\n'},
-     {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT("a.b");\n'}),
-    ("fault-points", {"common/fault/points.cc": '    {"a.b", "x"},\n'},
-     {"common/fault/points.cc": '    {"a.b", "x"},\n', "c.cc": 'HEARTH_FAULT_POINT(\n    "a.b");\n'}),
+    ("fault-points", {**POINT, "c.cc": 'HEARTH_FAULT_POINT("a.c");\nfault::Check("a.b");\n'}, {**POINT, "c.cc": 'HEARTH_FAULT_POINT("a.b");\n'}),
+    ("fault-points", {"common/fault/points.cc": POINT["common/fault/points.cc"], "c_test.cc": '"a.b"'},
+     {**POINT, "c.cc": 'HEARTH_FAULT_POINT(\n    "a.b");\n'}),
+    ("fault-points", {**POINT, "c_test.cc": '"a.bc=error"', "common/fault/fault_test.cc": '"a.b"', "c.cc": 'fault::Check("a.b");\n'},
+     {"common/fault/points.cc": '    {"trainer.attention", "x"},\n', "c.cc": 'fault::Check("trainer.attention");\n'}),
+    ("fault-points", {"common/fault/points.cc": '    {"trainer.attention", "x"},\n', "c.cc": 'fault::Check("trainer.attention");\n',
+                      "tests/a.py": '"trainer.attention"'},
+     {**POINT, "c_test.cc": "", "tests/a_test.py": '"x=1,a.b=error"', "c.cc": 'fault::Check("a.b");\n'}),
     ("metric-names", {"deploy/a.yml": "expr: rate(hearth_x_total[1m])\n"},
      {"deploy/a.yml": "expr: rate(hearth_x_bucket[1m]) + job:hearth_z:rate1m\n", "docs/metrics.md": "| `hearth_x` | counter |\n"}),
     ("metric-names", {"deploy/a.yml": "  - alert: Down\n"}, {"deploy/a.yml": "  - alert: Down\n", "docs/runbook.md": "# R\n## Down\n"}),
@@ -144,6 +151,11 @@ class TidyTest(unittest.TestCase):
 
     def test_every_rule_has_a_case(self):
         self.assertEqual({case[0] for case in CASES}, set(tidy.RULES))
+
+    def test_points_without_a_test_are_in_the_table(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(tidy.__file__)), "..", "common", "fault", "points.cc"), encoding="utf-8") as f:
+            points = {m.group(1) for m in map(tidy.POINT_ROW.match, f) if m}
+        self.assertLessEqual(tidy.UNTESTED_POINTS.keys(), points)
 
     def test_excuse_on_the_line_before_silences_that_rule_only(self):
         line = "std::cout << rand();\n"

@@ -22,6 +22,8 @@ constexpr Point kPoints[] = {
     {"coordinator.apply", "a command was taken from the queue, nothing changed yet"},
     {"coordinator.before_reply", "the change is durable, the caller does not know yet"},
     {"coordinator.before_ack", "reports are durable, the worker has not been told"},
+    {"notify.send", "a notification is about to be sent, by HTTP or by a command"},
+    {"notify.answer", "the receiver has taken a notification, the coordinator does not know"},
     {"store.before_commit", "a batch is ready, nothing of it is durable"},
     {"store.after_commit", "the batch is durable, nobody knows yet"},
     {"store.db_write", "about to write to store.db or its WAL"},
@@ -45,6 +47,10 @@ constexpr Point kPoints[] = {
     {"trainer.receive", "a message of the worker was read, not handled"},
     {"trainer.allocate", "about to allocate the arena, on the device of the job"},
     {"trainer.upload", "about to send values to the device of the job, which may be the CPU"},
+    {"rendezvous.listen", "about to open the port for the other ranks"},
+    {"rendezvous.dial", "about to connect to another rank"},
+    {"rendezvous.send", "a part of the handshake is about to be sent to another rank"},
+    {"rendezvous.receive", "a part of the handshake can be read, it is not known from whom"},
     {"comm.collective", "about to begin an operation among the ranks"},
     {"trainer.start", "task read, nothing allocated"},
     {"trainer.before_rendezvous", "data and checkpoint opened, peers not contacted"},
@@ -77,6 +83,9 @@ constexpr Point kPoints[] = {
     {"dataset.before_publish", "all datasets of a build are whole, none has its name"},
     {"dataset.after_split", "a dataset of a split has its name, the next one may not"},
     {"checkpoint.before_load", "a checkpoint was chosen, nothing read"},
+    {"jobctl.call", "jobctl is about to call the coordinator"},
+    {"jobctl.answer", "the coordinator has answered a call, jobctl has not looked at it"},
+    {"jobctl.stream", "jobctl has read a message of a stream, nothing is shown of it"},
 };
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "common/io/env.h"
 
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "common/fault/fault.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
@@ -95,6 +99,66 @@ TEST_F(EnvTest, DirectoryOperations_NestedFolders_Work) {
   EXPECT_TRUE(env_.SyncDir(dir_).ok());
   EXPECT_THAT(env_.ListDir(dir_).value(), ElementsAre("w", "x"));
   EXPECT_EQ(env_.ReadFile(Path("w")).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// What fails at a fault point says where, changes nothing that was there, and leaves no file
+// behind.
+struct PointCase {
+  const char* point;
+  std::function<absl::Status(Env&, const std::string& dir)> act;
+};
+
+std::vector<PointCase> PointCases() {
+  const auto write = [](Env& env, const std::string& dir) {
+    return env.WriteFileAtomically(dir + "/kept", "other");
+  };
+  return {
+      {"io.open", write},
+      {"io.write", write},
+      {"io.sync", write},
+      {"io.rename", write},
+      {"io.allocate",
+       [](Env& env, const std::string& dir) {
+         const auto file = env.NewAppendableFile(dir + "/kept");
+         return file.ok() ? (*file)->Allocate(1000) : file.status();
+       }},
+      {"io.create_folder",
+       [](Env& env, const std::string& dir) { return env.CreateDirs(dir + "/new/folder"); }},
+      {"io.remove", [](Env& env, const std::string& dir) { return env.RemoveAll(dir + "/kept"); }},
+      {"io.truncate",
+       [](Env& env, const std::string& dir) { return env.Truncate(dir + "/kept", 1); }}};
+}
+
+TEST_F(EnvTest, FaultPoints_EachFailsOrIsFull_TheFileIsAsBeforeAndNothingIsLeft) {
+  ASSERT_TRUE(env_.WriteFileAtomically(Path("kept"), "as before").ok());
+  for (const PointCase& row : PointCases()) {
+    for (const auto& [action, code] : {std::pair("error", absl::StatusCode::kInternal),
+                                       std::pair("full", absl::StatusCode::kResourceExhausted)}) {
+      SCOPED_TRACE(absl::StrCat(row.point, "=", action));
+      ASSERT_TRUE(fault::Configure(absl::StrCat(row.point, "=", action, "@1")).ok());
+      const absl::Status status = row.act(env_, dir_);
+      EXPECT_TRUE(fault::Configure("").ok());
+      EXPECT_EQ(status.code(), code) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(row.point));
+      EXPECT_THAT(env_.ListDir(dir_).value(), ElementsAre("kept"));
+      EXPECT_EQ(env_.ReadFile(Path("kept")).value(), "as before");
+    }
+    const absl::Status again = row.act(env_, dir_);
+    EXPECT_TRUE(again.ok()) << row.point << ": " << again;
+    ASSERT_TRUE(env_.RemoveAll(Path("new")).ok());
+    ASSERT_TRUE(env_.WriteFileAtomically(Path("kept"), "as before").ok());
+  }
+}
+
+// The rename is done by then; who was told of the error cannot rely on it.
+TEST_F(EnvTest, FaultPoints_FolderIsNotSynced_IsAnErrorAndTheFileIsWhole) {
+  ASSERT_TRUE(env_.WriteFileAtomically(Path("a"), "one").ok());
+  ASSERT_TRUE(fault::Configure("io.sync_folder=error").ok());
+  const absl::Status status = env_.WriteFileAtomically(Path("a"), "two");
+  EXPECT_TRUE(fault::Configure("").ok());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_EQ(env_.ReadFile(Path("a")).value(), "two");
+  EXPECT_THAT(env_.ListDir(dir_).value(), ElementsAre("a"));
 }
 
 // /dev/full answers every write with ENOSPC.

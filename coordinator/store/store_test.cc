@@ -379,5 +379,48 @@ INSTANTIATE_TEST_SUITE_P(AllPoints,
                                          "store.after_flush"),
                          PointName);
 
+// The store tidies up after itself when it is closed: the WAL goes into store.db and is removed.
+// Whether the process dies there or the disk refuses, the next start finds all that was committed.
+class StoreCloseTest : public StoreTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(StoreCloseTest, Close_FailsOrIsKilledAtFaultPoint_LosesNothing) {
+  for (const char* action : {"crash", "error", "full"}) {
+    SCOPED_TRACE(action);
+    std::filesystem::remove_all(root_);
+    const pid_t child = fork();
+    if (child == 0) {
+      // Faults are on before it is opened: only then does the store come by them.
+      bool ok = fault::Configure(absl::StrCat(GetParam(), "=", action, "@1000")).ok();
+      auto store = Store::Open({.data_dir = root_});
+      const Effects effects = StoredEffects("a", 1);
+      ok = ok && store.ok() && (*store)->Commit({&effects, 1}).ok();
+      ok = ok && fault::Configure(absl::StrCat(GetParam(), "=", action)).ok();
+      if (ok) {
+        store->reset();
+      }
+      _exit(ok && fault::Hits(GetParam()) > 0 ? 0 : 2);
+    }
+    int wait_status = 0;
+    ASSERT_EQ(waitpid(child, &wait_status, 0), child);
+    const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+    EXPECT_EQ(killed, std::string_view(action) == "crash");
+    EXPECT_TRUE(killed || WEXITSTATUS(wait_status) == 0) << "the point was not reached";
+
+    auto store = Open();
+    const auto state = store->Load();
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_THAT(state->warnings, testing::IsEmpty());
+    ASSERT_EQ(state->core.jobs.size(), 1u);
+    EXPECT_EQ(state->core.jobs[0].job().step(), 1);
+    const Effects next = StoredEffects("a", 2);
+    EXPECT_TRUE(store->Commit({&next, 1}).ok());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPoints,
+                         StoreCloseTest,
+                         testing::Values("store.db_truncate", "store.db_remove"),
+                         PointName);
+
 }  // namespace
 }  // namespace hearth::coordinator

@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "common/io/home.h"
 #include "common/rpc/bearer.h"
 #include "common/rpc/channel.h"
@@ -161,12 +162,13 @@ class GrpcClient : public Client {
     grpc::ClientContext context;
     rpc::Authorize(context, credentials_);
     rpc::SetDeadline(context, unary_deadline_);
+    HEARTH_RETURN_IF_ERROR(fault::Check("jobctl.call"));
     // What generated stubs do for a unary call.
     const grpc::internal::RpcMethod rpc(name.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
     const grpc::Status status = grpc::internal::BlockingUnaryCall<google::protobuf::MessageLite,
                                                                   google::protobuf::MessageLite>(
         channel_.get(), rpc, &context, request, &response);
-    return status.ok() ? absl::OkStatus() : Fail(status);
+    return status.ok() ? fault::Check("jobctl.answer") : Fail(status);
   }
 
   template <typename Response, typename Stub, typename Method, typename Request>
@@ -188,6 +190,11 @@ class GrpcClient : public Client {
     Response response;
     bool stopped = false;
     while (reader->Read(&response)) {
+      // As a connection that breaks does: who can go on with another stream, does.
+      if (!fault::Check("jobctl.stream").ok()) {
+        context.TryCancel();
+        break;
+      }
       if (!sink(response)) {
         stopped = true;
         context.TryCancel();

@@ -1,9 +1,15 @@
 #include <memory>
+#include <utility>
 
+#include "common/base/status_macros.h"
 #include "coordinator/core/core.h"
+#include "coordinator/service/agents/agent_hub.h"
+#include "coordinator/service/agents/agent_route.h"
 #include "coordinator/service/agents/agent_rules.h"
+#include "coordinator/service/agents/inspector.h"
 #include "hearth/v1/agent.pb.h"
 #include "tests/fuzz/targets.h"
+#include "tests/support/common/fake_clock.h"
 #include "tests/support/coordinator/cpu_hello.h"
 
 namespace hearth::fuzz {
@@ -11,10 +17,19 @@ namespace {
 
 using coordinator::Core;
 
-// A core with one running job, and the worker "w" that runs it on connection 1.
+// What it is told is lost, as the fuzzer answers whatever it likes.
+class DeafLink : public coordinator::AgentLink {
+ public:
+  void Send(v1::CoordinatorMessage) override {}
+  void Close(const absl::Status&) override {}
+};
+
+// A core with one running job, the worker "w" that runs it on connection 1, and one question of
+// each kind to it.
 class Played {
  public:
   Played() {
+    HEARTH_CHECK(hub_.Add(1, "here", std::make_shared<DeafLink>()).ok(), "the only stream");
     Apply(coordinator::AgentConnected{1, coordinator::CpuHello(), "", ""});
     coordinator::CreateJob create;
     create.job_id = "job";
@@ -25,7 +40,17 @@ class Played {
     create.spec.mutable_resources()->set_device("cpu");
     Apply(create);
     Apply(coordinator::Tick{});
+    inspector_.Inspect(1, "cpu", {"/data", "/more"}, [](const auto& answers) {
+      HEARTH_CHECK(!answers.ok() || answers->size() == 2, "an answer for each path");
+    });
+    inspector_.Read(1, v1::ReadCheckpointFile(), [](const auto& bytes) {
+      HEARTH_CHECK(!bytes.ok() || bytes->code() == 0, "an error is no file");
+    });
+    inspector_.Write(1, v1::WriteText(), [](const auto& piece) {
+      HEARTH_CHECK(!piece.ok() || piece->code() == 0, "an error is no text");
+    });
   }
+  ~Played() { inspector_.OnDisconnected(1); }
 
   void Apply(const coordinator::Command& command) {
     now_.monotonic += absl::Milliseconds(10);
@@ -33,34 +58,30 @@ class Played {
     core_.Apply(command, now_);
   }
 
-  void Deliver(const v1::AgentMessage& message) {
-    switch (message.message_case()) {
-      case v1::AgentMessage::kHello:
-        return Apply(coordinator::AgentConnected{2, message.hello(), "", ""});
-      case v1::AgentMessage::kHeartbeat:
-        return Apply(coordinator::AgentHeartbeat{1, message.heartbeat()});
-      case v1::AgentMessage::kReport:
-        return Apply(coordinator::AgentReport{1, message.report()});
-      case v1::AgentMessage::kKvWait:
-        return Apply(coordinator::AgentKvWait{1, message.kv_wait()});
-      case v1::AgentMessage::kCheckpointFolders:
-        return Apply(coordinator::AgentFolders{1, message.checkpoint_folders()});
-      case v1::AgentMessage::kGoodbye:
-        return Apply(coordinator::AgentGoodbye{1, message.goodbye()});
-      default:
-        return;
+  void Deliver(v1::AgentMessage message) {
+    if (message.has_hello()) {
+      return Apply(coordinator::AgentConnected{2, message.hello(), "", ""});
+    }
+    coordinator::AgentRoute route = coordinator::RouteAgentMessage(1, message);
+    if (route.command.has_value()) {
+      Apply(*route.command);
+    } else if (route.answer_to.has_value()) {
+      inspector_.OnAnswer(1, *route.answer_to, std::move(message));
     }
   }
 
  private:
   coordinator::Now now_{absl::FromUnixSeconds(1'700'000'000), absl::Seconds(1000)};
   Core core_{coordinator::CoreOptions{}, coordinator::RestoredState{}, now_};
+  FakeClock clock_;
+  coordinator::AgentHub hub_;
+  coordinator::Inspector inspector_{hub_, clock_, /*generation=*/1};
 };
 
 }  // namespace
 
-// Messages of an agent, each behind two bytes of its length: what the edge lets through goes into a
-// core, and time passes.
+// Messages of an agent, each behind two bytes of its length: what the edge lets through goes where
+// a stream sends it, and time passes.
 bool AgentMessage(std::string_view bytes) {
   Played played;
   bool delivered = false;
@@ -72,7 +93,7 @@ bool AgentMessage(std::string_view bytes) {
     v1::AgentMessage message;
     if (message.ParseFromArray(one.data(), static_cast<int>(one.size())) &&
         coordinator::CheckAgentMessage(message, "/ck").ok()) {
-      played.Deliver(message);
+      played.Deliver(std::move(message));
       played.Apply(coordinator::Tick{});
       delivered = true;
     }

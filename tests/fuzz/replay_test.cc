@@ -7,6 +7,7 @@
 
 #include "common/base/system.h"
 #include "gtest/gtest.h"
+#include "hearth/v1/agent.pb.h"
 #include "tests/fuzz/targets.h"
 
 namespace hearth::fuzz {
@@ -39,6 +40,25 @@ TEST_P(ReplayTest, KeptInputs_DoNoHarm) {
 INSTANTIATE_TEST_SUITE_P(Targets, ReplayTest, testing::ValuesIn(Targets()), [](const auto& row) {
   return std::string(row.param.name);
 });
+
+TEST(Corpus, OfAgentMessages_HasEachKind) {
+  std::set<int> kinds;
+  for (const auto& entry : std::filesystem::directory_iterator(Corpus() / "agent_message")) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    for (int high = file.get(); file.good(); high = file.get()) {
+      std::string bytes(static_cast<size_t>(256 * high + file.get()), '\0');
+      file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+      v1::AgentMessage message;
+      if (message.ParseFromString(bytes)) {
+        kinds.insert(message.message_case());
+      }
+    }
+  }
+  const auto* const all = v1::AgentMessage::descriptor()->FindOneofByName("message");
+  for (int i = 0; i < all->field_count(); ++i) {
+    EXPECT_TRUE(kinds.contains(all->field(i)->number())) << all->field(i)->name();
+  }
+}
 
 TEST(Corpus, HasNoFolderWithoutATarget) {
   for (const auto& entry : std::filesystem::directory_iterator(Corpus())) {

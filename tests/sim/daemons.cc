@@ -18,6 +18,7 @@ int64_t MemoryOf(const Daemon& daemon) {
 void World::StartDaemon(Daemon& daemon) {
   daemon.up = true;
   daemon.unhealthy = false;
+  daemon.stopping = false;
   daemon.incarnation = absl::StrCat(daemon.name, "-", Pick(0, INT32_MAX));
   daemon.generation = 0;
   Dial(daemon);
@@ -46,6 +47,35 @@ void World::CrashDaemon(Daemon& daemon) {
     After(Ms(0, 9000), [this, link] { BreakLink(link); });
   }
   After(Ms(200, 20000), [this, &daemon] { StartDaemon(daemon); });
+}
+
+// SIGTERM: it says so at once, its tasks end, and then it says goodbye and is gone for a while.
+void World::StopDaemon(Daemon& daemon) {
+  if (!daemon.up || daemon.stopping) {
+    return;
+  }
+  Say(absl::StrCat(daemon.name, " is asked to end"));
+  daemon.stopping = true;
+  SayAlive(daemon);
+  const auto later = [this, &daemon, incarnation = daemon.incarnation](absl::Duration after,
+                                                                       auto act) {
+    After(after, [&daemon, incarnation, act] {
+      if (daemon.up && daemon.incarnation == incarnation) {
+        act();
+      }
+    });
+  };
+  for (const auto& [key, task] : daemon.tasks) {
+    later(Ms(0, 3000),
+          [this, &daemon, key = key] { Exit(daemon, key, v1::EXIT_REASON_STOPPED, true); });
+  }
+  const absl::Duration leaves = Ms(3000, 8000);
+  later(leaves, [this, &daemon] {
+    if (daemon.welcomed) {
+      SendUp(daemon, core::AgentGoodbye{daemon.link, {}});
+    }
+  });
+  later(leaves + absl::Milliseconds(100), [this, &daemon] { CrashDaemon(daemon); });
 }
 
 void World::Dial(Daemon& daemon) {
@@ -82,6 +112,7 @@ void World::Dial(Daemon& daemon) {
   hello.set_root_uuid(daemon.root_uuid);
   hello.set_generation(daemon.generation);
   hello.set_unhealthy_reason(daemon.unhealthy ? "cannot free its device" : "");
+  hello.set_stopping(daemon.stopping);
   for (const auto& [key, task] : daemon.tasks) {
     v1::TaskStatus& status = *hello.add_tasks();
     status.set_job_id(key.first);
@@ -100,6 +131,10 @@ void World::Beat(Daemon& daemon, const std::string& incarnation) {
     return;
   }
   After(core::CoreOptions{}.heartbeat, [this, &daemon, incarnation] { Beat(daemon, incarnation); });
+  SayAlive(daemon);
+}
+
+void World::SayAlive(Daemon& daemon) {
   if (!daemon.welcomed) {
     return;
   }
@@ -113,6 +148,7 @@ void World::Beat(Daemon& daemon, const std::string& incarnation) {
     }
   }
   beat.heartbeat.set_unhealthy_reason(daemon.unhealthy ? "cannot free its device" : "");
+  beat.heartbeat.set_stopping(daemon.stopping);
   SendUp(daemon, beat);
 }
 
@@ -286,6 +322,10 @@ void World::TakeStart(Daemon& daemon, const v1::Task& start) {
   Rank& rank = gang.ranks[static_cast<size_t>(start.rank())];
   rank.daemon = &daemon;
   rank.alive = true;
+  if (daemon.stopping) {  // it was sent before its word came
+    Exit(daemon, key, v1::EXIT_REASON_ABORTED, true);
+    return;
+  }
   v1::TaskReport put;
   put.mutable_kv_put()->set_key(absl::StrCat("rank", start.rank()));
   put.mutable_kv_put()->set_value("address");

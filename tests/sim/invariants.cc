@@ -37,6 +37,32 @@ void World::CheckEvent(const v1::JobEvent& event) {
   ++reasons_[absl::StrCat(core::StateName(event.to_state()), " ", event.reason_code())];
 }
 
+void World::CheckStarts(const core::Command& command, const core::Effects& effects) {
+  const auto* beat = command.As<core::AgentHeartbeat>();
+  const auto* hello = command.As<core::AgentConnected>();
+  if (beat != nullptr && beat->heartbeat.stopping()) {
+    leaving_.insert(beat->connection_id);
+  }
+  if (hello != nullptr && hello->hello.stopping()) {
+    leaving_.insert(hello->connection_id);
+  }
+  std::set<TaskKey> begin;
+  for (const core::OutgoingMessage& out : effects.messages) {
+    if (!out.message.has_start()) {
+      continue;
+    }
+    const v1::Task& task = out.message.start().task();
+    const TaskKey key{task.job_id(), task.epoch()};
+    // A start that is sent again to a worker that came back is no new gang.
+    if (!begun_.contains(key) && leaving_.contains(out.connection_id)) {
+      Fail(absl::StrCat(key.first, "/", key.second, " begins on ",
+                        links_[out.connection_id].daemon->name, ", which is ending"));
+    }
+    begin.insert(key);
+  }
+  begun_.merge(begin);
+}
+
 void World::CheckHistory(const core::HistoryAppend& append) {
   auto& history = store_.history[append.job_id];
   const v1::MetricRecord& record = append.record;

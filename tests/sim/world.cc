@@ -273,6 +273,7 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
   const bool tick = command.As<core::Tick>() != nullptr;
   core::Effects effects = core_->Apply(command, Now());
   LookAtTheClock();
+  CheckStarts(command, effects);
   if (!healed_ && Chance(crash_chance_)) {
     CrashCoordinator();  // before the commit: nobody may ever see these effects
     return;
@@ -526,7 +527,7 @@ void World::Fault() {
     After(length, [this] { Continue(); });
     Say("coordinator stalls");
   } else if (kind <= 4) {
-    CrashDaemon(daemon);
+    Chance(0.5) ? CrashDaemon(daemon) : StopDaemon(daemon);
   } else if (kind == 5) {
     CutOff(daemon, Chance(0.3), Ms(500, 60000));
   } else if (kind == 6) {

@@ -72,7 +72,8 @@ struct Daemon {
   bool mute = false;  // what it sends is lost
   bool deaf = false;  // what is sent to it is lost
   bool unhealthy = false;
-  uint64_t link = 0;  // 0 = none
+  bool stopping = false;  // asked to end: takes no task
+  uint64_t link = 0;      // 0 = none
   bool welcomed = false;
   int64_t generation = 0;
   std::map<TaskKey, Task> tasks;
@@ -183,6 +184,8 @@ class World {
   void CheckCore(bool after_tick);
   // No waiting job is overtaken by jobs that came too late for their priority.
   void CheckOrder(const core::Effects& effects);
+  // No gang begins on a worker that has told this coordinator that it is ending.
+  void CheckStarts(const core::Command& command, const core::Effects& effects);
   void CheckStart(const v1::JobRecord& started);
   void CheckPreempted(const v1::Job& victim);
   bool ComesTooLate(const v1::Job& job, const v1::Job& waiting) const;
@@ -229,8 +232,10 @@ class World {
   // daemons.cc: agents and the gangs' data plane.
   void StartDaemon(Daemon& daemon);
   void CrashDaemon(Daemon& daemon);
+  void StopDaemon(Daemon& daemon);
   void Dial(Daemon& daemon);
   void Beat(Daemon& daemon, const std::string& incarnation);
+  void SayAlive(Daemon& daemon);
   void BreakLink(uint64_t id);
   void SendUp(Daemon& daemon, core::Command command);
   void SendDown(const core::OutgoingMessage& out);
@@ -293,7 +298,9 @@ class World {
   };
   std::unique_ptr<core::GroupCommit> commits_;  // of this coordinator
   std::vector<Waiting> waiting_;
-  absl::Duration commit_at_;  // an event looks whether it is due
+  absl::Duration commit_at_;    // an event looks whether it is due
+  std::set<uint64_t> leaving_;  // links on which it has heard that the worker is ending
+  std::set<TaskKey> begun_;     // gangs of which a start was seen
   int64_t generation_ = 0;
   absl::Duration offset_;  // of the monotonic clock: each boot has its own origin
   std::string boot_id_;

@@ -7,6 +7,7 @@
 
 #include "common/base/system.h"
 #include "common/dataset/packed_tokens.h"
+#include "common/fault/fault.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/common/temp_dir.h"
@@ -109,6 +110,18 @@ TEST(TokenizerProcess, Train_SameLines_SameBytes) {
     ASSERT_TRUE(b.ok()) << b.status();
     EXPECT_EQ(*a, *b) << type;
   }
+}
+
+TEST(TokenizerProcess, Start_CannotSpawn_IsAnErrorAndTheNextStartWorks) {
+  SentencePieceTraining options;
+  options.vocab = 298;
+  ASSERT_TRUE(fault::Configure("dataset.before_spawn=error@1").ok());
+  const auto refused = TokenizerProcess::Train(Lines(), options);
+  const auto model = TokenizerProcess::Train(Lines(), options);
+  EXPECT_TRUE(fault::Configure("").ok());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInternal) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("dataset.before_spawn"));
+  EXPECT_TRUE(model.ok()) << model.status();
 }
 
 TEST(TokenizerProcess, Decode_OfEncode_IsTheText) {

@@ -20,6 +20,7 @@ void Heartbeats::Heard(const AgentHeartbeat& command) {
   workers_.Heard(*worker, turn_.now());
   workers_.HeardDevice(*worker, heartbeat);
   workers_.HeardHealth(*worker, heartbeat.unhealthy_reason());
+  workers_.HeardStopping(*worker, heartbeat.stopping());
   JobState* job = heartbeat.job_id().empty() ? nullptr : jobs_.Edit(heartbeat.job_id());
   const int rank = job == nullptr ? -1 : RankOf(job->record(), heartbeat.epoch(), worker->worker());
   if (rank < 0 || job->record().ranks(rank).gone()) {

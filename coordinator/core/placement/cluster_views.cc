@@ -108,8 +108,8 @@ void ClusterViews::AddJob(const JobState& job, JobPhase phase, ClusterView& view
 
 bool ClusterViews::Usable(const WorkerState& worker) const {
   const v1::Worker& view = worker.worker();
-  return worker.connection != 0 && !worker.Unhealthy() && !view.cordoned() && !view.draining() &&
-         !liveness_.Silent(worker, turn_.mono());
+  return worker.connection != 0 && !worker.stopping && !worker.Unhealthy() && !view.cordoned() &&
+         !view.draining() && !liveness_.Silent(worker, turn_.mono());
 }
 
 }  // namespace hearth::coordinator

@@ -30,6 +30,7 @@ struct WorkerState {
   // reaches ends later, by a timeout.
   bool ended_by_peer = false;
   bool lost = false;
+  bool stopping = false;           // its daemon has been asked to end and takes no new task
   std::string reported_unhealthy;  // by its agent
   std::string job_id;              // whose rank is here and not gone
   // Fenced tasks that still run here -> when their kill was sent.

@@ -96,6 +96,7 @@ const WorkerState& Workers::Connect(const AgentConnected& command, Now now) {
   *view.mutable_confinement() = hello.confinement();
   *view.mutable_connect_time() = ToProto(now.wall);
   HeardHealth(worker, hello.unhealthy_reason());
+  HeardStopping(worker, hello.stopping());
   // The Hello lists all tasks of the worker: what was fenced or forgotten is judged again by that
   // list.
   worker.foreign.clear();
@@ -168,6 +169,15 @@ void Workers::HeardHealth(const WorkerState& worker, const std::string& reason) 
   }
   mine.reported_unhealthy = reason;
   plan_.Ask();
+}
+
+void Workers::HeardStopping(const WorkerState& worker, bool stopping) {
+  WorkerState& mine = Mine(worker);
+  if (mine.stopping != stopping) {
+    mine.stopping = stopping;
+    Mark(mine, false);
+    plan_.Ask();
+  }
 }
 
 void Workers::HeardDevice(const WorkerState& worker, const v1::Heartbeat& heartbeat) {
@@ -301,6 +311,9 @@ void Workers::UpdateView(const WorkerState& worker, const Facts& facts) {
   }
   if (view.draining() && view.reason().empty()) {
     view.set_reason("draining");
+  }
+  if (worker.stopping && worker.connection != 0 && view.reason().empty()) {
+    view.set_reason("stopping");
   }
 }
 

@@ -68,6 +68,8 @@ class Workers {
   void Heard(const WorkerState& worker, Now now);
   // What the agent says of its health; "" = healthy.
   void HeardHealth(const WorkerState& worker, const std::string& reason);
+  // Whether its daemon is ending.
+  void HeardStopping(const WorkerState& worker, bool stopping);
   void HeardDevice(const WorkerState& worker, const v1::Heartbeat& heartbeat);
   // Kept over restarts, until the agent says that it is healthy or somebody has looked.
   void MarkUnhealthy(const WorkerState& worker, const std::string& reason);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,11 +15,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
+#include "coordinator/service/agents/agent_hub.h"
+#include "coordinator/service/agents/agent_route.h"
 #include "coordinator/service/agents/agent_rules.h"
+#include "coordinator/service/agents/inspector.h"
+#include "coordinator/service/checks/spec_check.h"
 #include "coordinator/service/metrics/coordinator_metrics.h"
 #include "coordinator/service/view/view.h"
 #include "coordinator/store/store.h"
 #include "gtest/gtest.h"
+#include "tests/support/common/fake_clock.h"
 #include "tests/support/coordinator/cpu_hello.h"
 
 namespace hearth::coordinator {
@@ -163,7 +169,12 @@ std::vector<v1::AgentMessage> Messages(const std::string& job_id) {
   wait.set_job_id(job_id);
   wait.set_epoch(1);
   wait.set_key("key");
-  out.emplace_back().mutable_inspect_result()->set_request_id(1);
+  v1::InspectPathsResult& inspected = *out.emplace_back().mutable_inspect_result();
+  inspected.set_request_id(1);
+  inspected.add_paths()->set_path("/data");
+  inspected.mutable_paths(0)->set_kind("dataset");
+  out.emplace_back().mutable_checkpoint_bytes()->set_request_id(2);
+  out.emplace_back().mutable_written()->set_request_id(3);
   v1::CheckpointFolders& listing = *out.emplace_back().mutable_checkpoint_folders();
   listing.set_request_id(1);
   v1::CheckpointFolder& folder = *listing.add_folders();
@@ -175,6 +186,12 @@ std::vector<v1::AgentMessage> Messages(const std::string& job_id) {
   out.emplace_back().mutable_goodbye()->set_reason("bye");
   return out;
 }
+
+class DeafLink : public AgentLink {
+ public:
+  void Send(v1::CoordinatorMessage) override {}
+  void Close(const absl::Status&) override {}
+};
 
 class AgentFuzzTest : public testing::Test {
  protected:
@@ -215,28 +232,43 @@ class AgentFuzzTest : public testing::Test {
   }
 
   void Deliver(Core& core, const v1::AgentMessage& message) {
-    switch (message.message_case()) {
-      case v1::AgentMessage::kHello:
-        Apply(core, AgentConnected{2, message.hello(), "", ""});
-        break;
-      case v1::AgentMessage::kHeartbeat:
-        Apply(core, AgentHeartbeat{1, message.heartbeat()});
-        break;
-      case v1::AgentMessage::kReport:
-        Apply(core, AgentReport{1, message.report()});
-        break;
-      case v1::AgentMessage::kKvWait:
-        Apply(core, AgentKvWait{1, message.kv_wait()});
-        break;
-      case v1::AgentMessage::kCheckpointFolders:
-        Apply(core, AgentFolders{1, message.checkpoint_folders()});
-        break;
-      case v1::AgentMessage::kGoodbye:
-        Apply(core, AgentGoodbye{1, message.goodbye()});
-        break;
-      default:
-        break;
+    if (message.has_hello()) {
+      Apply(core, AgentConnected{2, message.hello(), "", ""});
+      return;
     }
+    v1::AgentMessage taken = message;
+    AgentRoute route = RouteAgentMessage(1, taken);
+    if (route.command.has_value()) {
+      Apply(core, *route.command);
+    } else if (route.answer_to.has_value()) {
+      Answer(core, *route.answer_to, std::move(taken));
+    }
+  }
+
+  // To an inspector that has asked one question of each kind; what a worker says of the job's
+  // paths goes on into the core.
+  void Answer(Core& core, int64_t id, v1::AgentMessage message) {
+    FakeClock clock;
+    AgentHub hub;
+    ASSERT_TRUE(hub.Add(1, "here", std::make_shared<DeafLink>()).ok());
+    Inspector inspector(hub, clock, 1);
+    inspector.Inspect(1, "cpu", {"/data"}, [&](absl::StatusOr<std::vector<v1::PathInfo>> answers) {
+      if (answers.ok()) {
+        InspectionDone done;
+        done.job_id = absl::StrCat("job-", jobs_);
+        done.spec = core.FindJob(done.job_id)->job().spec();
+        done.spec->mutable_data()->add_train()->set_path("/data");
+        done.status = ApplyFacts(*done.spec, *answers, "w");
+        Apply(core, std::move(done));
+      }
+      ++answered_;
+    });
+    inspector.Read(1, {}, [this](const auto&) { ++answered_; });
+    inspector.Write(1, {}, [this](const auto&) { ++answered_; });
+    inspector.OnAnswer(1, id, std::move(message));
+    inspector.OnDisconnected(1);
+    EXPECT_GE(answered_, 3) << "each question has its end";
+    answered_ = 0;
   }
 
   // A core with one running job, one message, and what follows from it.
@@ -340,7 +372,20 @@ class AgentFuzzTest : public testing::Test {
   Now now_{absl::FromUnixSeconds(1'700'000'000), absl::Seconds(1000)};
   int64_t revision_ = 0;
   int jobs_ = 0;
+  int answered_ = 0;
 };
+
+// A kind that is not played here is one that nobody has tried.
+TEST(AgentMessages, EachKind_IsPlayed) {
+  std::set<int> played;
+  for (const v1::AgentMessage& message : Messages("x")) {
+    played.insert(message.message_case());
+  }
+  const auto* const kinds = v1::AgentMessage::descriptor()->FindOneofByName("message");
+  for (int i = 0; i < kinds->field_count(); ++i) {
+    EXPECT_TRUE(played.contains(kinds->field(i)->number())) << kinds->field(i)->name();
+  }
+}
 
 TEST_F(AgentFuzzTest, WhatTheEdgeLetsThrough_HarmsNothing) {
   Fuzz(true);

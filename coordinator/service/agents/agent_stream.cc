@@ -7,6 +7,7 @@
 #include "common/log/log.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/peer.h"
+#include "coordinator/service/agents/agent_route.h"
 #include "coordinator/service/agents/agent_rules.h"
 
 namespace hearth::coordinator {
@@ -73,38 +74,15 @@ void AgentStream::Dispatch() {
     Close(status);
     return;
   }
-  switch (incoming_.message_case()) {
-    case v1::AgentMessage::kHello:
-      TakeHello();
-      break;
-    case v1::AgentMessage::kHeartbeat:
-      PostCommand(AgentHeartbeat{connection_id_, std::move(*incoming_.mutable_heartbeat())});
-      break;
-    case v1::AgentMessage::kReport:
-      PostCommand(AgentReport{connection_id_, std::move(*incoming_.mutable_report())});
-      break;
-    case v1::AgentMessage::kKvWait:
-      PostCommand(AgentKvWait{connection_id_, std::move(*incoming_.mutable_kv_wait())});
-      break;
-    case v1::AgentMessage::kInspectResult:
-      inspector_.OnAnswer(connection_id_, incoming_.inspect_result().request_id(),
-                          std::move(incoming_));
-      break;
-    case v1::AgentMessage::kCheckpointBytes:
-      inspector_.OnAnswer(connection_id_, incoming_.checkpoint_bytes().request_id(),
-                          std::move(incoming_));
-      break;
-    case v1::AgentMessage::kWritten:
-      inspector_.OnAnswer(connection_id_, incoming_.written().request_id(), std::move(incoming_));
-      break;
-    case v1::AgentMessage::kGoodbye:
-      PostCommand(AgentGoodbye{connection_id_, std::move(*incoming_.mutable_goodbye())});
-      break;
-    case v1::AgentMessage::kCheckpointFolders:
-      PostCommand(AgentFolders{connection_id_, std::move(*incoming_.mutable_checkpoint_folders())});
-      break;
-    case v1::AgentMessage::MESSAGE_NOT_SET:
-      break;  // of a newer agent
+  if (incoming_.has_hello()) {
+    TakeHello();
+    return;
+  }
+  AgentRoute route = RouteAgentMessage(connection_id_, incoming_);
+  if (route.command.has_value()) {
+    PostCommand(*std::move(route.command));
+  } else if (route.answer_to.has_value()) {
+    inspector_.OnAnswer(connection_id_, *route.answer_to, std::move(incoming_));
   }
 }
 

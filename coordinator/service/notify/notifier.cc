@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/fault/fault.h"
 #include "coordinator/service/notify/notify_command.h"
 
 namespace hearth::coordinator {
@@ -96,6 +98,12 @@ void Notifier::Run() {
 }
 
 absl::Status Notifier::Deliver(const DeliveryRequest& request) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("notify.send"));
+  HEARTH_RETURN_IF_ERROR(Tell(request));
+  return fault::Check("notify.answer");
+}
+
+absl::Status Notifier::Tell(const DeliveryRequest& request) {
   if (!request.url.empty()) {
     return PostWebhook(options_.webhook, request.url, request.id, request.body, clock_.Now(),
                        abort_);

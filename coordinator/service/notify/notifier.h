@@ -52,6 +52,7 @@ class Notifier {
   bool HasThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Deliver(const DeliveryRequest& request);
+  absl::Status Tell(const DeliveryRequest& request);
   bool Ready() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !queue_.empty(); }
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return under_way_ == 0; }
 

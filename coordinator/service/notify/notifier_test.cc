@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/fd.h"
+#include "common/fault/fault.h"
 #include "common/io/env.h"
 #include "coordinator/core/jobs/notifications.h"
 #include "coordinator/service/notify/notify_command.h"
@@ -304,6 +305,29 @@ TEST(Notifier, NoMoreThreadsCanBeStarted_OneThatIsThereTellsIt) {
     EXPECT_TRUE(answers.Wait(0).empty());
   }
   EXPECT_THAT(answers.Wait(2), testing::ElementsAre("1-0 ok", "2-0 ok"));
+}
+
+// A failure before the receiver hears of it, and one behind that: either is an error, after which
+// the core tells it again.
+TEST(Notifier, FaultPoints_EachFailureIsAnAnswerAndTheNextAttemptTells) {
+  for (const auto& [point, told] : {std::pair("notify.send", 0), std::pair("notify.answer", 1)}) {
+    SCOPED_TRACE(point);
+    ASSERT_TRUE(fault::Configure(absl::StrCat(point, "=error@1")).ok());
+    HttpSink sink;
+    Answers answers;
+    {
+      Notifier notifier(
+          NotifierOptions(), Clock::Real(),
+          [&](const auto& request, const auto& status) { answers.Take(request, status); });
+      notifier.Send({"job", "1-0", sink.url("/"), "", "{}"});
+      EXPECT_THAT(answers.Wait(1)[0], HasSubstr(absl::StrCat("injected fault at ", point)));
+      EXPECT_EQ(sink.requests().size(), static_cast<size_t>(told));
+      notifier.Send({"job", "1-0", sink.url("/"), "", "{}"});
+      EXPECT_EQ(answers.Wait(2)[1], "1-0 ok");
+      EXPECT_EQ(sink.requests().size(), static_cast<size_t>(told + 1));
+    }
+    EXPECT_TRUE(fault::Configure("").ok());
+  }
 }
 
 TEST(Notifier, MoreThanItHolds_FailsAtOnce) {

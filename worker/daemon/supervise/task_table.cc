@@ -54,6 +54,7 @@ v1::AgentMessage TaskTable::BeginSession() {
   hello.set_http_address(http_address_);
   hello.set_generation(talk_.generation());
   hello.set_unhealthy_reason(unhealthy_reason_);
+  hello.set_stopping(stopping_);
   tasks_.BeginSession(hello);
   return message;
 }
@@ -82,6 +83,7 @@ v1::AgentMessage TaskTable::MakeHeartbeat() const {
   v1::Heartbeat& heartbeat = *message.mutable_heartbeat();
   *heartbeat.mutable_device() = device_status_;
   heartbeat.set_unhealthy_reason(unhealthy_reason_);
+  heartbeat.set_stopping(stopping_);
   heartbeat.set_checkpoint_free_bytes(checkpoint_free_bytes_);
   tasks_.FillIn(heartbeat);
   return message;
@@ -292,15 +294,17 @@ absl::Duration TaskTable::StopAll() {
   absl::Duration longest = absl::ZeroDuration();
   {
     absl::MutexLock lock(&mu_);
-    StopText();
+    BeginStop();
     longest = tasks_.StopAll();
   }
   Wake();
   return longest;
 }
 
-void TaskTable::StopText() {
+void TaskTable::BeginStop() {
   stopping_ = true;
+  // Ahead of the exits of the tasks: what follows from those is no longer placed here.
+  talk_.HeartbeatIsDue();
   if (writing_ != 0) {
     texts_->Stop("the worker is stopping");
   }
@@ -308,7 +312,7 @@ void TaskTable::StopText() {
 
 void TaskTable::KillAllNow() {
   absl::MutexLock lock(&mu_);
-  StopText();
+  BeginStop();
   tasks_.KillAll();
 }
 

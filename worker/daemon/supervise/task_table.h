@@ -89,7 +89,8 @@ class TaskTable : public TrainerListener, public TextListener {
   bool Answer(v1::AgentMessage message);
 
   // The daemon is leaving: tasks get the stop bit and SIGTERM, and SIGKILL after their spec's
-  // checkpoint.grace_seconds; no new one is accepted. Returns the longest grace.
+  // checkpoint.grace_seconds; no new one is accepted, which the next heartbeat says. Returns the
+  // longest grace.
   absl::Duration StopAll();
   // SIGKILL to all, now.
   void KillAllNow();
@@ -118,8 +119,8 @@ class TaskTable : public TrainerListener, public TextListener {
   void Handle(const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleStart(const v1::StartTask& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleWrite(const v1::WriteText& write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The worker is stopping.
-  void StopText() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker is stopping: the coordinator hears of it, and a text ends.
+  void BeginStop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleStopWriting(const v1::StopWriting& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleWelcome(const v1::Welcome& welcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Starts a task that waits, if no text holds the device.

@@ -525,6 +525,22 @@ TEST_F(TaskTableTest, StopAll_RunningTask_StopBitThenTermWithTheSpecsGrace) {
   EXPECT_THAT(Drain(), ElementsAre("late.1#1 exit EXIT_REASON_ABORTED"));
 }
 
+// What the exit of its task makes the coordinator do must not come back here.
+TEST_F(TaskTableTest, StopAll_IsToldBeforeTheExit_AndAgainInTheNextHello) {
+  EXPECT_FALSE(table_->BeginSession().hello().stopping());
+  SayWelcome();
+  SayStart("job", 1);
+  table_->Tick({}, "");
+  EXPECT_FALSE(table_->NextMessage()->heartbeat().stopping());
+  Exit("job", 1);
+  table_->StopAll();
+  const auto first = table_->NextMessage();
+  ASSERT_TRUE(first->has_heartbeat()) << first->ShortDebugString();
+  EXPECT_TRUE(first->heartbeat().stopping());
+  EXPECT_TRUE(table_->NextMessage()->report().has_exit());
+  EXPECT_TRUE(table_->BeginSession().hello().stopping());
+}
+
 TEST_F(TaskTableTest, Snapshot_JobSeries_EndWithTheTask) {
   SayStart("job", 1);
   Step("job", 1, 3);

@@ -105,7 +105,9 @@ absl::Status RankRun::OneStep() {
   if (result->verdict != Verdict::kGood) {
     return absl::OkStatus();  // the next launch is of the same step
   }
-  HEARTH_RETURN_IF_ERROR(fault::Check("trainer.after_step"));
+  if (const absl::Status fault = fault::Check("trainer.after_step"); !fault.ok()) {
+    return rank_.Blame(fault);
+  }
   std::optional<double> validation_loss;
   // With steps in flight the weights are already those of a later step.
   if (session_.trainer().in_flight() == 0) {

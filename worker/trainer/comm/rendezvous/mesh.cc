@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
+#include "common/fault/fault.h"
 #include "worker/trainer/comm/rendezvous/handshake.h"
 
 namespace hearth::trainer {
@@ -206,6 +207,9 @@ absl::Status MeshBuilder::Accept() {
 
 absl::Status MeshBuilder::Send(Pending& pending) {
   std::string& output = pending.handshake.output();
+  if (!output.empty()) {
+    HEARTH_RETURN_IF_ERROR(fault::Check("rendezvous.send"));
+  }
   while (!output.empty()) {
     const ssize_t put = send(pending.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
     if (put > 0) {
@@ -221,6 +225,9 @@ absl::Status MeshBuilder::Send(Pending& pending) {
 
 absl::Status MeshBuilder::Receive(Pending& pending) {
   char bytes[128];
+  if (pending.handshake.wanted() > 0) {
+    HEARTH_RETURN_IF_ERROR(fault::Check("rendezvous.receive"));
+  }
   while (pending.handshake.wanted() > 0) {
     const size_t most = std::min(sizeof bytes, pending.handshake.wanted());
     const ssize_t got = recv(pending.socket.get(), bytes, most, 0);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/fault/fault.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/comm/rendezvous/handshake.h"
@@ -14,6 +15,7 @@
 namespace hearth::trainer {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Lets strangers in before the ranks: a rank's address is known to its peers only when `visit` has
@@ -110,6 +112,38 @@ TEST(Mesh, FourRanks_EveryTwoAreConnected) {
   Outcome out = ConnectAll(4, store);
   ExpectConnected(out);
   EXPECT_TRUE(out.strangers.empty());
+}
+
+// A connection that fails on its way is made again; only a rank that cannot listen gives up at
+// once.
+TEST(Mesh, FaultPoints_OneFailure_AllAreConnectedAllTheSame) {
+  for (const char* point : {"rendezvous.dial", "rendezvous.send", "rendezvous.receive"}) {
+    for (const int visit : {1, 2, 5}) {
+      SCOPED_TRACE(absl::StrCat(point, " ", visit));
+      ASSERT_TRUE(fault::Configure(absl::StrCat(point, "=error@", visit)).ok());
+      LocalKeyValueStore store;
+      Outcome out = ConnectAll(4, store);
+      EXPECT_GE(fault::Hits(point), visit);
+      EXPECT_TRUE(fault::Configure("").ok());
+      ExpectConnected(out);
+    }
+  }
+}
+
+TEST(Mesh, FaultPoints_EveryAttemptFails_TheErrorSaysWhereAndOfWhom) {
+  MeshOptions options;
+  options.gather_timeout = options.connect_timeout = absl::Milliseconds(300);
+  ASSERT_TRUE(fault::Configure("rendezvous.dial=error").ok());
+  LocalKeyValueStore undialled;
+  const Outcome out = ConnectAll(2, undialled, options);
+  EXPECT_EQ(out.status[1].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(out.status[1].message()),
+              AllOf(HasSubstr("rank 0 was not connected"), HasSubstr("rendezvous.dial")));
+  ASSERT_TRUE(fault::Configure("rendezvous.listen=error").ok());
+  LocalKeyValueStore deaf;
+  EXPECT_THAT(std::string(ConnectAll(2, deaf, options).status[0].message()),
+              HasSubstr("injected fault at rendezvous.listen"));
+  EXPECT_TRUE(fault::Configure("").ok());
 }
 
 TEST(Mesh, StrangersThatHoldTheirConnections_DisturbNobody) {

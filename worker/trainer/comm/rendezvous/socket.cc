@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
+#include "common/fault/fault.h"
 
 namespace hearth::trainer {
 namespace {
@@ -52,6 +53,7 @@ absl::StatusOr<std::pair<std::string, std::string>> NumbersOf(const sockaddr_sto
 }  // namespace
 
 absl::StatusOr<Listener> Listen(const std::string& host) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("rendezvous.listen"));
   HEARTH_ASSIGN_OR_RETURN(const AddressList found, Resolve(host, "0", AI_PASSIVE));
   std::string error = "no address";
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
@@ -76,6 +78,7 @@ absl::StatusOr<Listener> Listen(const std::string& host) {
 }
 
 absl::StatusOr<Socket> Dial(const std::string& address) {
+  HEARTH_RETURN_IF_ERROR(fault::Check("rendezvous.dial"));
   const std::pair<std::string, std::string> numbers =
       absl::StrSplit(address, absl::MaxSplits(' ', 1));
   HEARTH_ASSIGN_OR_RETURN(const AddressList found,
