@@ -75,6 +75,21 @@ void FillFallback(v1::JobSpec& job_spec) {
   }
 }
 
+// The recipe's own layers, of a model of so many. A small model keeps at most a quarter of them, so
+// that most are quantised.
+void AddRecipeLayers(const Recipe& recipe, int layers, v1::LayerSet& set) {
+  const auto most = static_cast<size_t>(layers / 4);
+  for (size_t i = 0; i < std::min(most, recipe.high_precision_layers.size()); ++i) {
+    const int place = recipe.high_precision_layers[i];
+    const int layer = place >= 0 ? place : layers + place;
+    if (layer == set.first()) {
+      set.set_first(layer + 1);
+    } else {
+      set.add_layers(layer);
+    }
+  }
+}
+
 void FillHighPrecisionLayers(v1::JobSpec& job_spec) {
   v1::PrecisionSpec& precision = *job_spec.mutable_precision();
   const Recipe* recipe = FindRecipe(precision.recipe());
@@ -82,15 +97,17 @@ void FillHighPrecisionLayers(v1::JobSpec& job_spec) {
   if (recipe == nullptr || layers < 1) {
     return;
   }
-  // A set that the job names is taken as it is. A small model keeps at most a quarter of its layers
-  // at each end, so that most of them are quantised.
-  const int most = precision.has_high_precision_layers() ? 0 : layers / 4;
-  v1::LayerSet& range = *precision.mutable_high_precision_layers();
-  if (!range.has_first()) {
-    range.set_first(std::min(recipe->high_precision_first, most));
+  // A set that the job names is taken as it is.
+  const bool named = precision.has_high_precision_layers();
+  v1::LayerSet& set = *precision.mutable_high_precision_layers();
+  if (!set.has_first()) {
+    set.set_first(0);
   }
-  if (!range.has_last()) {
-    range.set_last(std::min(recipe->high_precision_last, most));
+  if (!set.has_last()) {
+    set.set_last(0);
+  }
+  if (!named) {
+    AddRecipeLayers(*recipe, layers, set);
   }
 }
 

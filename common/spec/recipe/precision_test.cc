@@ -330,25 +330,35 @@ TEST(Switches, HighPrecisionLayers_OfAModelFolderAreCheckedWithItsLayers) {
   EXPECT_THAT(violations, Says("precision.high_precision_layers", "none in fp8"));
 }
 
-TEST(HighPrecisionLayers, FourBits_KeepTheFirstOfModelsWithEnough) {
+TEST(HighPrecisionLayers, FourBits_KeepTheFirstAndTheLastButOneOfModelsWithEnough) {
+  struct Case {
+    int layers;
+    std::vector<int> kept;
+  };
   int tested = 0;
-  for (const auto& [layers, first] : {std::pair{2, 0}, {4, 1}, {12, 2}, {48, 2}}) {
+  for (const Case& c :
+       {Case{2, {}}, {4, {0}}, {7, {0}}, {8, {0, 6}}, {12, {0, 10}}, {48, {0, 46}}}) {
     for (const Recipe& row : Recipes()) {
       if (row.fprop.a.dtype != DType::kE2M1) {
         continue;
       }
       ++tested;
+      SCOPED_TRACE(Text(row.name, ", ", c.layers, " layers"));
       const std::string recipe(row.name);
       v1::JobSpec job = Job(recipe);
-      job.mutable_model()->set_layers(layers);
+      job.mutable_model()->set_layers(c.layers);
       EXPECT_THAT(Resolved(job), IsEmpty());
-      EXPECT_EQ(job.precision().high_precision_layers().first(), first) << layers;
-      EXPECT_EQ(job.precision().high_precision_layers().last(), 0);
+      std::vector<bool> kept(static_cast<size_t>(c.layers));
+      for (const int layer : c.kept) {
+        kept[static_cast<size_t>(layer)] = true;
+      }
+      EXPECT_EQ(LayersOf(job.precision().high_precision_layers(), c.layers), kept);
       v1::JobSpec named = Job(recipe);
-      named.mutable_model()->set_layers(layers);
+      named.mutable_model()->set_layers(c.layers);
       named.mutable_precision()->mutable_high_precision_layers()->add_layers(1);
       EXPECT_THAT(Resolved(named), IsEmpty());
       EXPECT_EQ(named.precision().high_precision_layers().first(), 0);
+      EXPECT_EQ(named.precision().high_precision_layers().layers_size(), 1);
     }
   }
   EXPECT_GT(tested, 0);

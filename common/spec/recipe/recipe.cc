@@ -111,15 +111,11 @@ Recipe Fp8Block() {
   return recipe;
 }
 
-// Most of what four bits cost hearth-112m from random weights is its first layer's
-// (docs/performance.md); in a trained one the last two cost as much (docs/precision.md). NVIDIA's
-// authors keep layers at both ends.
-constexpr int kSensitiveLayers = 2;
-
-// What recipes share in which all products read NVFP4.
+// What recipes share in which all products read NVFP4. The first layer and the last but one cost
+// most in trained models, and the first from random weights (docs/precision.md).
 Recipe Nvfp4Row(const char* name, const char* comment) {
   Recipe recipe = BlockRecipe(name, comment);
-  recipe.high_precision_first = kSensitiveLayers;
+  recipe.high_precision_layers = {0, -2};
   recipe.fallback = {"fp8", "bf16"};
   return recipe;
 }

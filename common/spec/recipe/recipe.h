@@ -102,10 +102,10 @@ struct Recipe {
   ParameterFormats parameters = {};
   // Steps in the history of absolute maxima; only kTensorDelayed.
   int amax_history = 0;
-  // Layers kept in BF16 at either end; defaults of precision.high_precision_layers, of a model of
-  // four times as many layers or more.
-  int high_precision_first = 0;
-  int high_precision_last = 0;
+  // Default of precision.high_precision_layers: those kept in BF16, from the first (0, 1, ...) or
+  // from the last (-1, -2, ...), in the order of what they are worth. A model of L layers keeps the
+  // first L / 4 of this list.
+  std::vector<int> high_precision_layers = {};
   // Default of precision.fallback: names of rows, in order.
   std::vector<std::string_view> fallback = {};
   // How devices run it. kEmulated on GPUs: natively where one has block-scaled units (10.x, 12.x)
