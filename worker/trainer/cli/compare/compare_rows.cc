@@ -121,6 +121,12 @@ std::vector<CompareRow> RowsOf(const Comparison& comparison) {
   return rows;
 }
 
+// Why a difference from `what` is not called significant.
+std::string Untold(const MeanOfSeeds& difference, const char* what) {
+  return difference.seeds < 2 ? "one seed tells nothing about the error"
+                              : absl::StrCat("not significantly different from ", what);
+}
+
 std::string NotSignificant(const Comparison& comparison, const std::vector<CompareRow>& rows) {
   std::vector<const CompareRow*> compared;
   for (const CompareRow& row : rows) {
@@ -132,8 +138,8 @@ std::string NotSignificant(const Comparison& comparison, const std::vector<Compa
   std::string out;
   for (const CompareRow* row : compared) {
     if (!row->gap()->significant()) {
-      absl::StrAppend(&out, row->name, ": ", GapText(*row->gap(), digits),
-                      ": not significantly different from the reference\n");
+      absl::StrAppend(&out, row->name, ": ", GapText(*row->gap(), digits), ": ",
+                      Untold(*row->gap(), "the reference"), "\n");
     }
   }
   std::stable_sort(compared.begin(), compared.end(), [](const CompareRow* a, const CompareRow* b) {
@@ -146,7 +152,7 @@ std::string NotSignificant(const Comparison& comparison, const std::vector<Compa
     if (difference.has_value() && !difference->significant()) {
       absl::StrAppend(&out, below.name, " and ", above.name, ": ",
                       GapText(*difference, std::max(digits, DigitsOf(*difference))),
-                      " apart: not significantly different from each other\n");
+                      " apart: ", Untold(*difference, "each other"), "\n");
     }
   }
   return out;
