@@ -82,6 +82,15 @@ std::string OneLine(absl::string_view text) {
   return absl::StrJoin(lines, "; ");
 }
 
+// The layers that the recipe's row keeps in BF16, into the job: a folder of another version, whose
+// row names others, is then of another comparison. Unknown as long as the model lies in a folder.
+void NameRecipeLayers(const v1::JobSpec& resolved, v1::JobSpec& job) {
+  const v1::LayerSet& set = resolved.precision().high_precision_layers();
+  if (set.first() > 0 || set.last() > 0 || !set.layers().empty()) {
+    *job.mutable_precision()->mutable_high_precision_layers() = set;
+  }
+}
+
 struct ProcessEnd {
   int status = 0;         // waitpid's
   std::string last_line;  // of its output
@@ -376,10 +385,11 @@ std::string Compare::ScheduleHint(const std::vector<spec::FieldViolation>& viola
 }
 
 absl::StatusOr<std::optional<std::string>> Compare::JobFileOf(ComparedRun& run) const {
-  HEARTH_ASSIGN_OR_RETURN(const v1::JobSpec job, JobOf(job_, run));
+  HEARTH_ASSIGN_OR_RETURN(v1::JobSpec job, JobOf(job_, run));
   v1::JobSpec resolved = job;
   std::vector<spec::FieldViolation> violations;
   spec::Resolve(resolved, violations);
+  NameRecipeLayers(resolved, job);
   if (const absl::Status valid = spec::ViolationsToStatus(violations); !valid.ok()) {
     run.state = "refused";
     run.problem = absl::StrCat(OneLine(valid.message()), ScheduleHint(violations));

@@ -391,6 +391,25 @@ TEST_F(CompareCommandTest, SwitchesOfOneRecipe_AreLeftOutOfTheOthersJobs) {
   EXPECT_THAT(File("nvfp4/job.yaml"), HasSubstr("stochastic_rounding: false"));
 }
 
+TEST_F(CompareCommandTest,
+       LayersOfTheRecipesRow_AreInTheJobSoThatOtherDefaultsAreAnotherComparison) {
+  options_.job.overrides = {"model.layers=8"};
+  ASSERT_EQ(Compare({"bf16", "nvfp4"}), 0);
+  EXPECT_THAT(File("bf16/job.yaml"), Not(HasSubstr("high_precision_layers")));
+  const std::string job = File("nvfp4/job.yaml");
+  EXPECT_THAT(job, HasSubstr("high_precision_layers"));
+  auto spec = config::ParseJobSpec(job, "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const v1::LayerSet& layers = spec->precision().high_precision_layers();
+  EXPECT_EQ(layers.first(), 1);
+  EXPECT_THAT(layers.layers(), ElementsAre(6));
+  const size_t line = job.find("high_precision_layers");
+  std::ofstream(dir_ + "/out/nvfp4/job.yaml") << job.substr(0, line) << "emulate: true\n";
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Compare({"bf16", "nvfp4"}), 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("another comparison"));
+}
+
 TEST_F(CompareCommandTest, ScheduleLongerThanTheSteps_IsRefusedWithTheWayOut) {
   options_.job.overrides = {"schedule.warmup_steps=100"};
   ASSERT_EQ(Compare({"bf16", "fp8_current"}), 1);
