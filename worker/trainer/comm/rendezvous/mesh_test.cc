@@ -4,6 +4,7 @@
 
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -115,10 +116,19 @@ TEST(Mesh, FourRanks_EveryTwoAreConnected) {
 }
 
 // A connection that fails on its way is made again; only a rank that cannot listen gives up at
-// once.
+// once. The limit is a dialler that cannot read its welcome: the other rank has taken the
+// connection by then, and may close its port before it is dialled again. The first two reads come
+// before any welcome: one of a listener, and one of a dialler that takes its answer.
 TEST(Mesh, FaultPoints_OneFailure_AllAreConnectedAllTheSame) {
-  for (const char* point : {"rendezvous.dial", "rendezvous.send", "rendezvous.receive"}) {
-    for (const int visit : {1, 2, 5}) {
+  struct Row {
+    const char* point;
+    std::vector<int> visits;
+  };
+  const Row rows[] = {{"rendezvous.dial", {1, 2, 5}},
+                      {"rendezvous.send", {1, 2, 5}},
+                      {"rendezvous.receive", {1, 2}}};
+  for (const auto& [point, visits] : rows) {
+    for (const int visit : visits) {
       SCOPED_TRACE(absl::StrCat(point, " ", visit));
       ASSERT_TRUE(fault::Configure(absl::StrCat(point, "=error@", visit)).ok());
       LocalKeyValueStore store;
@@ -132,7 +142,7 @@ TEST(Mesh, FaultPoints_OneFailure_AllAreConnectedAllTheSame) {
 
 TEST(Mesh, FaultPoints_EveryAttemptFails_TheErrorSaysWhereAndOfWhom) {
   MeshOptions options;
-  options.gather_timeout = options.connect_timeout = absl::Milliseconds(300);
+  options.connect_timeout = absl::Milliseconds(300);
   ASSERT_TRUE(fault::Configure("rendezvous.dial=error").ok());
   LocalKeyValueStore undialled;
   const Outcome out = ConnectAll(2, undialled, options);
