@@ -11,10 +11,10 @@ import tidy
 LONG_BODY = "  ++x;\n" * 70
 FIX = "FIX" + "ME"
 
-# (rule, {path: content} of a tree in which exactly this rule finds something, same tree with the fault mended)
 # A fault point and its test.
 POINT = {"common/fault/points.cc": '    {"a.b", "x"},\n', "c_test.cc": '"a.b=error"'}
 
+# (rule, {path: content} of a tree in which exactly this rule finds something, same tree with the fault mended)
 CASES = [
     ("include-direction", {"coordinator/a.cc": '#include "worker/b.h"\n'}, {"coordinator/a.cc": '#include "common/b.h"\n'}),
     ("include-direction", {"worker/daemon/a.cc": '#include "kernels/b.h"\n'}, {"worker/trainer/a.cc": '#include "kernels/b.h"\n'}),
@@ -100,6 +100,8 @@ CASES = [
     ("fault-points", {"common/fault/points.cc": '    {"trainer.attention", "x"},\n', "c.cc": 'fault::Check("trainer.attention");\n',
                       "tests/a.py": '"trainer.attention"'},
      {**POINT, "c_test.cc": "", "tests/a_test.py": '"x=1,a.b=error"', "c.cc": 'fault::Check("a.b");\n'}),
+    ("fault-points", {**POINT, "c_test.cc": "// see a.b\n", "c.cc": 'fault::Check("a.b");\n'},
+     {**POINT, "c_test.cc": 'Visit("a.b@2");\n', "c.cc": 'fault::Check("a.b");\n'}),
     ("metric-names", {"deploy/a.yml": "expr: rate(hearth_x_total[1m])\n"},
      {"deploy/a.yml": "expr: rate(hearth_x_bucket[1m]) + job:hearth_z:rate1m\n", "docs/metrics.md": "| `hearth_x` | counter |\n"}),
     ("metric-names", {"deploy/a.yml": "  - alert: Down\n"}, {"deploy/a.yml": "  - alert: Down\n", "docs/runbook.md": "# R\n## Down\n"}),
