@@ -53,7 +53,7 @@ COORDINATOR = (
     Row("coordinator.receive", "crash@7"),
     Row("coordinator.receive", "error@7", says="injected fault at coordinator.receive"),
     Row("coordinator.send", "crash@5"),
-    Row("coordinator.send", "error@5", says="lost coordinator"),
+    Row("coordinator.send", "error@5", says="injected fault at coordinator.send"),
     Row("coordinator.before_ack", "crash@3"),
 )
 

@@ -194,7 +194,8 @@ void AgentStream::Advance() {
     }
   }
   if (write != nullptr) {
-    if (!fault::Check("coordinator.send").ok()) {
+    if (const absl::Status fault = fault::Check("coordinator.send"); !fault.ok()) {
+      HEARTH_LOG_WARNING("connection {}: {}", connection_id_, std::string(fault.message()));
       context_->TryCancel();  // the write fails, and with it the stream
     }
     StartWrite(write);
