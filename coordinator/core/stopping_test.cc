@@ -1,4 +1,5 @@
-// A worker whose daemon was asked to end: it goes on with what it has, and takes nothing new.
+// A worker whose daemon was asked to end: its tasks save and end within their grace, and it gets no
+// new one.
 #include "gmock/gmock.h"
 #include "tests/support/coordinator/core_harness.h"
 
@@ -34,7 +35,7 @@ TEST_F(StoppingTest, NextEpoch_IsPlacedOnTheOthers) {
   ASSERT_EQ(h_.State("job"), v1::JOB_STATE_STARTING);
   h_.Connect("c");
   SayStopping("a");
-  EXPECT_EQ(h_.State("job"), v1::JOB_STATE_STARTING) << "what runs goes on";
+  EXPECT_EQ(h_.State("job"), v1::JOB_STATE_STARTING) << "its task ends by itself";
   EndBoth();
   ASSERT_EQ(h_.State("job"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(h_.Job("job").epoch(), 2);
