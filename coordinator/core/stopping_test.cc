@@ -64,6 +64,20 @@ TEST_F(StoppingTest, NoOtherWorker_TheJobWaitsUntilItIsBack) {
   EXPECT_EQ(h_.core->FindWorker("a")->worker().reason(), "");
 }
 
+// It would refuse to read.
+TEST_F(StoppingTest, IdleWorkerThatIsEnding_IsNoReaderOfACheckpoint) {
+  h_.Connect("a");
+  h_.Connect("b");
+  v1::Checkpoint checkpoint;
+  checkpoint.set_root_uuid("root");
+  ASSERT_EQ(h_.core->FindIdleReaders(checkpoint, "").idle.size(), 2);
+  SayStopping("a");
+  const Core::IdleReaders found = h_.core->FindIdleReaders(checkpoint, "");
+  ASSERT_EQ(found.idle.size(), 1);
+  EXPECT_EQ(found.idle[0].worker_id, "b");
+  EXPECT_EQ(found.others, "a is stopping");
+}
+
 // The stream breaks and comes back while it ends.
 TEST_F(StoppingTest, HelloOfAWorkerThatIsEnding_GetsNoTask) {
   AgentConnected connected;

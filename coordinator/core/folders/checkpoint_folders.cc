@@ -113,6 +113,9 @@ std::string CheckpointFolders::WhyNotIdleReader(const WorkerState& worker,
   if (worker.Unhealthy()) {
     return "is unhealthy";
   }
+  if (worker.stopping) {
+    return "is stopping";
+  }
   return worker.worker().cordoned() ? "is cordoned" : "";
 }
 
