@@ -3,6 +3,7 @@
 // store, and from the store into a core again. Nothing may abort.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -245,8 +246,18 @@ class AgentFuzzTest : public testing::Test {
     }
   }
 
-  // To an inspector that has asked one question of each kind; what a worker says of the job's
-  // paths goes on into the core.
+  static CreateJob SmallJob(const std::string& job_id) {
+    CreateJob create;
+    create.job_id = job_id;
+    create.spec.set_name(job_id);
+    create.spec.mutable_train()->set_steps(100);
+    create.spec.mutable_resources()->set_workers(1);
+    create.spec.mutable_resources()->set_device("cpu");
+    return create;
+  }
+
+  // To an inspector that has asked one question of each kind; what a worker says of the paths of a
+  // job that waits for it goes on into the core.
   void Answer(Core& core, int64_t id, v1::AgentMessage message) {
     FakeClock clock;
     AgentHub hub;
@@ -254,12 +265,15 @@ class AgentFuzzTest : public testing::Test {
     Inspector inspector(hub, clock, 1);
     inspector.Inspect(1, "cpu", {"/data"}, [&](absl::StatusOr<std::vector<v1::PathInfo>> answers) {
       if (answers.ok()) {
+        const CreateJob asked = SmallJob(absl::StrCat("asked-", ++asked_));
+        Apply(core, asked);
         InspectionDone done;
-        done.job_id = absl::StrCat("job-", jobs_);
-        done.spec = core.FindJob(done.job_id)->job().spec();
+        done.job_id = asked.job_id;
+        done.spec = asked.spec;
         done.spec->mutable_data()->add_train()->set_path("/data");
         done.status = ApplyFacts(*done.spec, *answers, "w");
         Apply(core, std::move(done));
+        inspected_ = *core.FindJob(asked.job_id);
       }
       ++answered_;
     });
@@ -279,13 +293,8 @@ class AgentFuzzTest : public testing::Test {
     v1::AgentMessage hello = HelloMessage(job_id);
     hello.mutable_hello()->clear_tasks();
     Apply(core, AgentConnected{1, hello.hello(), "", ""});
-    CreateJob create;
-    create.job_id = job_id;
+    CreateJob create = SmallJob(job_id);
     create.paths_checked = true;
-    create.spec.set_name(job_id);
-    create.spec.mutable_train()->set_steps(100);
-    create.spec.mutable_resources()->set_workers(1);
-    create.spec.mutable_resources()->set_device("cpu");
     Apply(core, create);
     Apply(core, Tick{});
     v1::TaskReport step;
@@ -355,7 +364,8 @@ class AgentFuzzTest : public testing::Test {
     EXPECT_FALSE(metrics_->Render(*view_).empty());
     // What was stored can be read, and a core goes on with it.
     OpenStore();
-    EXPECT_EQ(state_.core.jobs.size(), static_cast<size_t>(jobs_));
+    EXPECT_GT(asked_, 10);
+    EXPECT_EQ(state_.core.jobs.size(), static_cast<size_t>(jobs_ + asked_));
     Core core(CoreOptions{}, state_.core, now_);
     view_->Load(core, state_.events, state_.core);
     Apply(core, Tick{});
@@ -372,7 +382,9 @@ class AgentFuzzTest : public testing::Test {
   Now now_{absl::FromUnixSeconds(1'700'000'000), absl::Seconds(1000)};
   int64_t revision_ = 0;
   int jobs_ = 0;
+  int asked_ = 0;  // jobs whose paths a worker was asked about
   int answered_ = 0;
+  v1::JobRecord inspected_;  // the last of those, after the answer
 };
 
 // A kind that is not played here is one that nobody has tried.
@@ -393,6 +405,25 @@ TEST_F(AgentFuzzTest, WhatTheEdgeLetsThrough_HarmsNothing) {
 
 TEST_F(AgentFuzzTest, EvenUnchecked_NothingAborts) {
   Fuzz(false);
+}
+
+// Else the answers above would be played to a job that takes none.
+TEST_F(AgentFuzzTest, AnswerAboutPaths_IsTakenByTheJobThatWaitsForIt) {
+  std::vector<v1::AgentMessage> messages = Messages("job-1");
+  const auto answer = std::find_if(messages.begin(), messages.end(),
+                                   [](const auto& each) { return each.has_inspect_result(); });
+  v1::PathInfo& path = *answer->mutable_inspect_result()->mutable_paths(0);
+  path.set_vocab(64);
+  path.set_tokens(10'000);
+  Play(*answer, "job-1");
+  EXPECT_EQ(inspected_.job().state(), v1::JOB_STATE_QUEUED) << inspected_.job().reason();
+  EXPECT_TRUE(inspected_.paths_checked());
+  ASSERT_EQ(inspected_.job().spec().data().train_size(), 1);
+  EXPECT_EQ(inspected_.job().spec().data().train(0).path(), "/data");
+  path.set_error("it is not there");
+  Play(*answer, "job-2");
+  EXPECT_EQ(inspected_.job().state(), v1::JOB_STATE_FAILED);
+  EXPECT_NE(inspected_.job().reason().find("it is not there"), std::string::npos);
 }
 
 // What a store may hold of a coordinator that did not check: the next line overflows the cursor.
