@@ -189,9 +189,12 @@ class GrpcClient : public Client {
     auto reader = (stub.*method)(&context, request);
     Response response;
     bool stopped = false;
+    absl::Status broken;
     while (reader->Read(&response)) {
-      // As a connection that breaks does: who can go on with another stream, does.
-      if (!fault::Check("jobctl.stream").ok()) {
+      // As a connection that breaks does: who can go on with another stream, does. The call may
+      // have ended well by then, and this message is lost all the same.
+      if (const absl::Status fault = fault::Check("jobctl.stream"); !fault.ok()) {
+        broken = absl::UnavailableError(fault.message());
         context.TryCancel();
         break;
       }
@@ -204,6 +207,7 @@ class GrpcClient : public Client {
     const grpc::Status status = reader->Finish();
     absl::MutexLock lock(&mu_);
     streams_.erase(&context);
+    HEARTH_RETURN_IF_ERROR(broken);
     // The status of a stream that we ended ourselves is CANCELLED, and no error.
     if (stopped || status.ok()) {
       return absl::OkStatus();

@@ -82,7 +82,7 @@ class FaultPoints(harness.ClusterTest):
                 self.assertEqual(self.outcome(act(row)), undisturbed)
 
     def restart_worker(self, faults="", wait=True):
-        """w0 again, with or without faults of its own; at the gate its trainers stop as ever."""
+        """w0 again, with or without faults of its own; its trainers stop at the gate as before."""
         self.cluster.workers[FAULTY].kill()
         self.cluster.envs[FAULTY] = {"HEARTH_FAULTS": ",".join(filter(None, (self.cluster.env["HEARTH_FAULTS"], faults)))}
         os.unlink(self.cluster.workers[FAULTY].log_path)
@@ -185,6 +185,7 @@ class FaultPoints(harness.ClusterTest):
         for visit in (1, 2):
             broken = self.jobctl(f"jobctl.stream=error@{visit}", "metrics", job, "--follow", "-o", "csv")
             self.assertEqual(broken.stdout, whole)
+            self.assertIn("injected fault at jobctl.stream", broken.stderr)
 
     def test_call_that_fails_changes_nothing(self):
         self.cluster.coordinator.kill()

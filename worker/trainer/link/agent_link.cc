@@ -291,7 +291,11 @@ class AgentLink : public Link {
             &ring_[static_cast<size_t>(head_ % kQueue)];  // Send leaves it alone until head_ moves
       }
       // Without the lock, as it may wait for the agent.
-      const bool written = fault::Check("trainer.send").ok() && WriteFull(options_.fd, *frame);
+      const absl::Status fault = fault::Check("trainer.send");
+      if (!fault.ok()) {
+        std::fprintf(stderr, "hearth-trainer: %s\n", std::string(fault.message()).c_str());
+      }
+      const bool written = fault.ok() && WriteFull(options_.fd, *frame);
       absl::MutexLock lock(&mu_);
       ++head_;
       if (!written) {
