@@ -465,11 +465,14 @@ bool Planner::Preempt(const Candidate& job, const Pool& pool) {
 WaitText Planner::ExplainBusy(const Demand& demand, const Pool& pool) const {
   int64_t free = 0;
   int64_t exist = 0;
+  int64_t stopping = 0;
   for (const Group& group : pool.groups) {
     if (static_cast<int64_t>(group.size()) >= demand.least) {
       visits_.workers += static_cast<int64_t>(group.size());
       free = std::max(free, Count(group, Use::kFree, true));
       exist = std::max(exist, static_cast<int64_t>(group.size()));
+      stopping += std::count_if(group.begin(), group.end(),
+                                [this](size_t i) { return slots_[i].view->stopping; });
     }
   }
   // Reserved ones were counted, so enough are free and only the reservations are in the way.
@@ -479,9 +482,13 @@ WaitText Planner::ExplainBusy(const Demand& demand, const Pool& pool) const {
                          "; the free ones are reserved for jobs ahead of it in the queue")};
   }
   const std::string version = OneVersion(demand, pool);
-  return {reasons::kWorkersBusy,
-          absl::StrCat("needs ", Plural(demand.least, "worker"), version.empty() ? "" : " of ",
-                       version, ", ", free, " of ", exist, free == 1 ? " is free" : " are free")};
+  return {
+      reasons::kWorkersBusy,
+      absl::StrCat("needs ", Plural(demand.least, "worker"), version.empty() ? "" : " of ", version,
+                   ", ", free, " of ", exist, free == 1 ? " is free" : " are free",
+                   stopping == 0 ? ""
+                                 : absl::StrCat(", ", stopping,
+                                                stopping == 1 ? " is stopping" : " are stopping"))};
 }
 
 bool Planner::Place(const Candidate& job) {

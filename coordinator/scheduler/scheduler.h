@@ -46,9 +46,10 @@ namespace hearth::coordinator {
 
 struct WorkerView {
   const v1::Worker* worker = nullptr;  // worker_id, host, device, labels, root_uuid; never null
-  bool usable = false;                 // connected and healthy, neither cordoned nor draining
+  bool usable = false;                 // connected and healthy, not cordoned, draining or stopping
   bool expected = false;               // not usable now, but was until less than return_grace ago
   bool draining = false;
+  bool stopping = false;      // its daemon was asked to end; for the reason text
   bool unhealthy = false;     // connected or not; for the reason text
   std::string busy_with;      // job whose rank, or whose dying process, is there; empty = free
   absl::Duration idle_since;  // monotonic; meaningful while free

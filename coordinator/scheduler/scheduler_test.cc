@@ -246,6 +246,20 @@ TEST(Plan, WorkerGoneForAMoment_StillCountsForTheHead) {
   EXPECT_THAT(c.Plan().starts, IsEmpty());
 }
 
+TEST(Plan, StoppingWorkers_AreToldToTheJobThatWaitsForThem) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c"}) {
+    c.AddWorker(id).expected = true;
+  }
+  c.AddJob("x", 3);
+  c.view.workers[0].usable = false;
+  c.view.workers[0].stopping = true;
+  EXPECT_EQ(c.Plan().waits.at(0).reason, "needs 3 workers, 2 of 3 are free, 1 is stopping");
+  c.view.workers[1].usable = false;
+  c.view.workers[1].stopping = true;
+  EXPECT_EQ(c.Plan().waits.at(0).reason, "needs 3 workers, 1 of 3 is free, 2 are stopping");
+}
+
 TEST(Plan, HigherPriority_PreemptsLowestAndYoungestAndAsFewAsNeeded) {
   Cluster c;
   for (const char* id : {"a", "b", "c", "d"}) {

@@ -56,6 +56,7 @@ ClusterView ClusterViews::View() const {
         !out.usable && wanted &&
         turn_.mono() - std::max(worker.gone_since, worker.last_seen) < options_.return_grace;
     out.draining = worker.worker().draining();
+    out.stopping = worker.stopping && worker.connection != 0;
     out.unhealthy = worker.Unhealthy();
     // A fenced task still holds the device, although no job here has the worker.
     out.busy_with = !worker.foreign.empty() ? worker.foreign.begin()->first.first : worker.job_id;
