@@ -273,11 +273,11 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
   const bool tick = command.As<core::Tick>() != nullptr;
   core::Effects effects = core_->Apply(command, Now());
   LookAtTheClock();
-  CheckStarts(command, effects);
   if (!healed_ && Chance(crash_chance_)) {
     CrashCoordinator();  // before the commit: nobody may ever see these effects
     return;
   }
+  CheckStarts(command, effects);
   for (const v1::JobEvent& event : effects.events) {
     if (event.type() == "state" && event.from_state() == v1::JOB_STATE_UNSPECIFIED) {
       submit_times_[event.job_id()] = clock_.Monotonic();
@@ -527,7 +527,11 @@ void World::Fault() {
     After(length, [this] { Continue(); });
     Say("coordinator stalls");
   } else if (kind <= 4) {
-    Chance(0.5) ? CrashDaemon(daemon) : StopDaemon(daemon);
+    if (Chance(0.5)) {
+      CrashDaemon(daemon);
+    } else {
+      StopDaemon(daemon);
+    }
   } else if (kind == 5) {
     CutOff(daemon, Chance(0.3), Ms(500, 60000));
   } else if (kind == 6) {
