@@ -389,7 +389,7 @@ TEST_P(StoreCloseTest, Close_FailsOrIsKilledAtFaultPoint_LosesNothing) {
     std::filesystem::remove_all(root_);
     const pid_t child = fork();
     if (child == 0) {
-      // Faults are on before it is opened: only then does the store come by them.
+      // The store looks for faults only when it is opened.
       bool ok = fault::Configure(absl::StrCat(GetParam(), "=", action, "@1000")).ok();
       auto store = Store::Open({.data_dir = root_});
       const Effects effects = StoredEffects("a", 1);

@@ -46,7 +46,11 @@ TEST(Corpus, OfAgentMessages_HasEachKind) {
   for (const auto& entry : std::filesystem::directory_iterator(Corpus() / "agent_message")) {
     std::ifstream file(entry.path(), std::ios::binary);
     for (int high = file.get(); file.good(); high = file.get()) {
-      std::string bytes(static_cast<size_t>(256 * high + file.get()), '\0');
+      const int low = file.get();
+      if (!file.good()) {
+        break;  // it was cut off
+      }
+      std::string bytes(static_cast<size_t>(256 * high + low), '\0');
       file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
       v1::AgentMessage message;
       if (message.ParseFromString(bytes)) {
