@@ -463,16 +463,22 @@ bool Planner::Preempt(const Candidate& job, const Pool& pool) {
 }
 
 WaitText Planner::ExplainBusy(const Demand& demand, const Pool& pool) const {
+  // Of the group that comes nearest.
   int64_t free = 0;
   int64_t exist = 0;
   int64_t stopping = 0;
   for (const Group& group : pool.groups) {
-    if (static_cast<int64_t>(group.size()) >= demand.least) {
-      visits_.workers += static_cast<int64_t>(group.size());
-      free = std::max(free, Count(group, Use::kFree, true));
-      exist = std::max(exist, static_cast<int64_t>(group.size()));
-      stopping += std::count_if(group.begin(), group.end(),
-                                [this](size_t i) { return slots_[i].view->stopping; });
+    const auto size = static_cast<int64_t>(group.size());
+    if (size < demand.least) {
+      continue;
+    }
+    visits_.workers += size;
+    const int64_t free_here = Count(group, Use::kFree, true);
+    if (std::pair(free_here, size) > std::pair(free, exist)) {
+      free = free_here;
+      exist = size;
+      stopping = std::count_if(group.begin(), group.end(),
+                               [this](size_t i) { return slots_[i].view->stopping; });
     }
   }
   // Reserved ones were counted, so enough are free and only the reservations are in the way.
