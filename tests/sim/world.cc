@@ -277,7 +277,6 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
     CrashCoordinator();  // before the commit: nobody may ever see these effects
     return;
   }
-  CheckStarts(command, effects);
   for (const v1::JobEvent& event : effects.events) {
     if (event.type() == "state" && event.from_state() == v1::JOB_STATE_UNSPECIFIED) {
       submit_times_[event.job_id()] = clock_.Monotonic();
@@ -305,6 +304,7 @@ void World::Give(core::Command command, std::function<void(const core::Reply&)> 
   }
   CheckCore(tick);
   CheckOrder(effects);
+  CheckStarts(command, effects);
   if (!healed_ && Chance(crash_chance_)) {
     CrashCoordinator();  // after the commit, before anything was sent
     return;
