@@ -82,8 +82,8 @@ std::string OneLine(absl::string_view text) {
   return absl::StrJoin(lines, "; ");
 }
 
-// The layers that the recipe's row keeps in BF16, into the job: a folder of another version, whose
-// row names others, is then of another comparison. Unknown as long as the model lies in a folder.
+// Writes the recipe's layers into the job, so that a folder of a version with other layers counts
+// as another comparison. They are not known while the model is in a folder.
 void NameRecipeLayers(const v1::JobSpec& resolved, v1::JobSpec& job) {
   const v1::LayerSet& set = resolved.precision().high_precision_layers();
   if (set.first() > 0 || set.last() > 0 || !set.layers().empty()) {
