@@ -150,7 +150,7 @@ TEST_F(EnvTest, FaultPoints_EachFailsOrIsFull_TheFileIsAsBeforeAndNothingIsLeft)
   }
 }
 
-// The rename is done by then; who was told of the error cannot rely on it.
+// The rename has happened, but a caller that got the error cannot rely on it.
 TEST_F(EnvTest, FaultPoints_FolderIsNotSynced_IsAnErrorAndTheFileIsWhole) {
   ASSERT_TRUE(env_.WriteFileAtomically(Path("a"), "one").ok());
   ASSERT_TRUE(fault::Configure("io.sync_folder=error").ok());

@@ -191,8 +191,8 @@ class GrpcClient : public Client {
     bool stopped = false;
     absl::Status broken;
     while (reader->Read(&response)) {
-      // As a connection that breaks does: who can go on with another stream, does. The call may
-      // have ended well by then, and this message is lost all the same.
+      // Like a broken connection: who can open another stream does. The call may have ended well,
+      // but this message is lost.
       if (const absl::Status fault = fault::Check("jobctl.stream"); !fault.ok()) {
         broken = absl::UnavailableError(fault.message());
         context.TryCancel();

@@ -303,7 +303,7 @@ absl::Duration TaskTable::StopAll() {
 
 void TaskTable::BeginStop() {
   stopping_ = true;
-  // Ahead of the exits of the tasks: what follows from those is no longer placed here.
+  // Sent before the exits, so that the coordinator starts nothing here in answer to them.
   talk_.HeartbeatIsDue();
   if (writing_ != 0) {
     texts_->Stop("the worker is stopping");
