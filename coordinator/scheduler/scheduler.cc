@@ -463,8 +463,7 @@ bool Planner::Preempt(const Candidate& job, const Pool& pool) {
 }
 
 WaitText Planner::ExplainBusy(const Demand& demand, const Pool& pool) const {
-  // Of the group that comes nearest.
-  int64_t free = 0;
+  int64_t free = 0;  // all three: of the group that comes nearest
   int64_t exist = 0;
   int64_t stopping = 0;
   for (const Group& group : pool.groups) {

@@ -11,6 +11,7 @@ namespace hearth::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -258,6 +259,23 @@ TEST(Plan, StoppingWorkers_AreToldToTheJobThatWaitsForThem) {
   c.view.workers[1].usable = false;
   c.view.workers[1].stopping = true;
   EXPECT_EQ(c.Plan().waits.at(0).reason, "needs 3 workers, 1 of 3 is free, 2 are stopping");
+}
+
+TEST(Plan, WorkersOfTwoVersions_TheNumbersAreOfThoseThatComeNearest) {
+  Cluster c;
+  for (const char* id : {"a", "b", "c", "d"}) {
+    c.AddWorker(id).expected = true;
+    c.worker(c.view.workers.size() - 1).set_version("0.1.0 (old)");
+    c.view.workers.back().usable = false;
+    c.view.workers.back().stopping = true;
+  }
+  for (const char* id : {"e", "f", "g"}) {
+    c.AddWorker(id).expected = true;
+    c.worker(c.view.workers.size() - 1).set_version("0.1.0 (new)");
+  }
+  c.view.workers.back().usable = false;
+  c.AddJob("x", 3);
+  EXPECT_THAT(c.Plan().waits.at(0).reason, EndsWith(", 2 of 3 are free"));
 }
 
 TEST(Plan, HigherPriority_PreemptsLowestAndYoungestAndAsFewAsNeeded) {
