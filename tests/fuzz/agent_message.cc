@@ -3,7 +3,6 @@
 
 #include "common/base/status_macros.h"
 #include "coordinator/core/core.h"
-#include "coordinator/service/agents/agent_hub.h"
 #include "coordinator/service/agents/agent_route.h"
 #include "coordinator/service/agents/agent_rules.h"
 #include "coordinator/service/agents/inspector.h"
@@ -11,33 +10,23 @@
 #include "tests/fuzz/targets.h"
 #include "tests/support/common/fake_clock.h"
 #include "tests/support/coordinator/cpu_hello.h"
+#include "tests/support/coordinator/played_worker.h"
 
 namespace hearth::fuzz {
 namespace {
 
 using coordinator::Core;
 
-// What it is told is lost, as the fuzzer answers whatever it likes.
-class DeafLink : public coordinator::AgentLink {
- public:
-  void Send(v1::CoordinatorMessage) override {}
-  void Close(const absl::Status&) override {}
-};
-
 // A core with one running job, the worker "w" that runs it on connection 1, and one question of
 // each kind to it.
 class Played {
  public:
   Played() {
-    HEARTH_CHECK(hub_.Add(1, "here", std::make_shared<DeafLink>()).ok(), "the only stream");
+    HEARTH_CHECK(hub_.Add(1, "here", std::make_shared<coordinator::DeafLink>()).ok(),
+                 "the only stream");
     Apply(coordinator::AgentConnected{1, coordinator::CpuHello(), "", ""});
-    coordinator::CreateJob create;
-    create.job_id = "job";
+    coordinator::CreateJob create = coordinator::SmallJob("job");
     create.paths_checked = true;
-    create.spec.set_name("job");
-    create.spec.mutable_train()->set_steps(100);
-    create.spec.mutable_resources()->set_workers(1);
-    create.spec.mutable_resources()->set_device("cpu");
     Apply(create);
     Apply(coordinator::Tick{});
     inspector_.Inspect(1, "cpu", {"/data", "/more"}, [](const auto& answers) {

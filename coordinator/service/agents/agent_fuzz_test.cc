@@ -16,7 +16,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
-#include "coordinator/service/agents/agent_hub.h"
 #include "coordinator/service/agents/agent_route.h"
 #include "coordinator/service/agents/agent_rules.h"
 #include "coordinator/service/agents/inspector.h"
@@ -27,6 +26,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/common/fake_clock.h"
 #include "tests/support/coordinator/cpu_hello.h"
+#include "tests/support/coordinator/played_worker.h"
 
 namespace hearth::coordinator {
 namespace {
@@ -188,12 +188,6 @@ std::vector<v1::AgentMessage> Messages(const std::string& job_id) {
   return out;
 }
 
-class DeafLink : public AgentLink {
- public:
-  void Send(v1::CoordinatorMessage) override {}
-  void Close(const absl::Status&) override {}
-};
-
 class AgentFuzzTest : public testing::Test {
  protected:
   // Thousands of small logs are made durable, each by itself.
@@ -244,16 +238,6 @@ class AgentFuzzTest : public testing::Test {
     } else if (route.answer_to.has_value()) {
       Answer(core, *route.answer_to, std::move(taken));
     }
-  }
-
-  static CreateJob SmallJob(const std::string& job_id) {
-    CreateJob create;
-    create.job_id = job_id;
-    create.spec.set_name(job_id);
-    create.spec.mutable_train()->set_steps(100);
-    create.spec.mutable_resources()->set_workers(1);
-    create.spec.mutable_resources()->set_device("cpu");
-    return create;
   }
 
   // To an inspector that has asked one question of each kind; what a worker says of the paths of a
