@@ -113,7 +113,7 @@ std::string CheckpointFolders::WhyNotIdleReader(const WorkerState& worker,
   if (worker.Unhealthy()) {
     return "is unhealthy";
   }
-  if (worker.stopping) {
+  if (worker.Stopping()) {
     return "is stopping";
   }
   return worker.worker().cordoned() ? "is cordoned" : "";

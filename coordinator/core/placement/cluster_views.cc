@@ -56,7 +56,7 @@ ClusterView ClusterViews::View() const {
         !out.usable && wanted &&
         turn_.mono() - std::max(worker.gone_since, worker.last_seen) < options_.return_grace;
     out.draining = worker.worker().draining();
-    out.stopping = worker.stopping && worker.connection != 0;
+    out.stopping = worker.Stopping();
     out.unhealthy = worker.Unhealthy();
     // A fenced task still holds the device, although no job here has the worker.
     out.busy_with = !worker.foreign.empty() ? worker.foreign.begin()->first.first : worker.job_id;
@@ -109,7 +109,7 @@ void ClusterViews::AddJob(const JobState& job, JobPhase phase, ClusterView& view
 
 bool ClusterViews::Usable(const WorkerState& worker) const {
   const v1::Worker& view = worker.worker();
-  return worker.connection != 0 && !worker.stopping && !worker.Unhealthy() && !view.cordoned() &&
+  return worker.connection != 0 && !worker.Stopping() && !worker.Unhealthy() && !view.cordoned() &&
          !view.draining() && !liveness_.Silent(worker, turn_.mono());
 }
 

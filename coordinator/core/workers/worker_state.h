@@ -30,7 +30,7 @@ struct WorkerState {
   // reaches ends later, by a timeout.
   bool ended_by_peer = false;
   bool lost = false;
-  bool stopping = false;           // its daemon has been asked to end and takes no new task
+  bool reported_stopping = false;  // by its agent: the daemon has been asked to end
   std::string reported_unhealthy;  // by its agent
   std::string job_id;              // whose rank is here and not gone
   // Fenced tasks that still run here -> when their kill was sent.
@@ -40,6 +40,8 @@ struct WorkerState {
   v1::Worker& worker() { return *record.mutable_worker(); }
   const v1::Worker& worker() const { return record.worker(); }
   bool Unhealthy() const { return !reported_unhealthy.empty() || !record.unhealthy().empty(); }
+  // It ends and takes no new task. What it said on a stream that has ended does not count.
+  bool Stopping() const { return reported_stopping && connection != 0; }
 };
 
 using WorkerMap = std::map<std::string, WorkerState>;  // by worker_id

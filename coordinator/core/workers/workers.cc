@@ -173,8 +173,8 @@ void Workers::HeardHealth(const WorkerState& worker, const std::string& reason) 
 
 void Workers::HeardStopping(const WorkerState& worker, bool stopping) {
   WorkerState& mine = Mine(worker);
-  if (mine.stopping != stopping) {
-    mine.stopping = stopping;
+  if (mine.reported_stopping != stopping) {
+    mine.reported_stopping = stopping;
     Mark(mine, false);
     plan_.Ask();
   }
@@ -312,7 +312,7 @@ void Workers::UpdateView(const WorkerState& worker, const Facts& facts) {
   if (view.draining() && view.reason().empty()) {
     view.set_reason("draining");
   }
-  if (worker.stopping && worker.connection != 0 && view.reason().empty()) {
+  if (worker.Stopping() && view.reason().empty()) {
     view.set_reason("stopping");
   }
 }
