@@ -220,7 +220,54 @@ __device__ __forceinline__ void MultiplyBf16(float (&d)[128], uint64_t a, uint64
       : HEARTH_64(0), HEARTH_64(64)
       : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)), "n"(kAcrossK ? 1 : 0));
 }
-// The same with 128 columns: sums[64, 128] = (add ? sums : 0) + a[64, 32] b[32, 128] in FP8, both
+// sums[64, N] += a[64, 16] b[16, N], bf16, both along k, N as the sums have it; a in shared memory,
+// or in registers as mma has it: a warp's 16 rows, and a[i] holds those of lane / 4 + 8 (i % 2),
+// columns 2 (lane % 4) + 8 (i / 2) and the next. Nobody writes such registers before WaitProducts.
+#define HEARTH_8(i) HEARTH_4(i), HEARTH_4((i) + 4)
+#define HEARTH_32(i) HEARTH_16(i), HEARTH_16((i) + 16)
+#define HEARTH_TO_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define HEARTH_TO_20 HEARTH_TO_16 ", %16, %17, %18, %19"
+#define HEARTH_TO_32 HEARTH_TO_20 ", %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define HEARTH_TO_40 HEARTH_TO_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define HEARTH_ADD_PRODUCT(columns, count, at0, at1, at2, at3, at4, ...)                     \
+  __device__ __forceinline__ void AddProductBf16(float(&d)[count], uint64_t a, uint64_t b) { \
+    asm volatile(                                                                            \
+        "{\n"                                                                                \
+        ".reg .pred add;\n"                                                                  \
+        "setp.eq.u32 add, 0, 0;\n"                                                           \
+        "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" HEARTH_TO_##count \
+        "}, " at0 ", " at1                                                                   \
+        ", add, 1, 1, 0, 0;\n"                                                               \
+        "}\n"                                                                                \
+        : __VA_ARGS__                                                                        \
+        : "l"(a), "l"(b));                                                                   \
+  }                                                                                          \
+  __device__ __forceinline__ void AddProductBf16(float(&d)[count], const uint32_t(&a)[4],    \
+                                                 uint64_t b) {                               \
+    asm volatile(                                                                            \
+        "{\n"                                                                                \
+        ".reg .pred add;\n"                                                                  \
+        "setp.eq.u32 add, 0, 0;\n"                                                           \
+        "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" HEARTH_TO_##count \
+        "}, {" at0 ", " at1 ", " at2 ", " at3 "}, " at4                                      \
+        ", add, 1, 1, 0;\n"                                                                  \
+        "}\n"                                                                                \
+        : __VA_ARGS__                                                                        \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                               \
+  }
+HEARTH_ADD_PRODUCT(32, 16, "%16", "%17", "%18", "%19", "%20", HEARTH_16(0))
+HEARTH_ADD_PRODUCT(40, 20, "%20", "%21", "%22", "%23", "%24", HEARTH_16(0), HEARTH_4(16))
+HEARTH_ADD_PRODUCT(64, 32, "%32", "%33", "%34", "%35", "%36", HEARTH_32(0))
+HEARTH_ADD_PRODUCT(80, 40, "%40", "%41", "%42", "%43", "%44", HEARTH_32(0), HEARTH_8(32))
+#undef HEARTH_ADD_PRODUCT
+#undef HEARTH_TO_40
+#undef HEARTH_TO_32
+#undef HEARTH_TO_20
+#undef HEARTH_TO_16
+#undef HEARTH_32
+#undef HEARTH_8
+
+// As MultiplyBf16 with 128 columns: sums[64, 128] = (add ? sums : 0) + a[64, 32] b[32, 128] in FP8, both
 // along k. The tensor core's sums are shorter than fp32 here (GemmArgs::fast_accumulation).
 #define HEARTH_MULTIPLY_FP8(Name, formats)                                                  \
   __device__ __forceinline__ void Name(float(&d)[64], uint64_t a, uint64_t b, bool add) {   \

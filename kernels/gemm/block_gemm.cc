@@ -137,7 +137,12 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   const GemmPath path = cuda::GemmPathOf(exec, args);
   if (path == GemmPath::kPlain) {
     const std::optional<ThinGemmArgs> thin = ThinFormOf(exec, args);
-    return thin.has_value() ? cuda::ThinGemm(exec, *thin) : exec.cuda->gemm().Run(exec, args);
+    if (thin.has_value()) {
+      return cuda::ThinGemm(exec, *thin);
+    }
+    return args.input_norm.weight.empty()
+               ? exec.cuda->gemm().Run(exec, args)
+               : absl::UnimplementedError("gemm: input_norm of a product that is no thin one");
   }
   if (path == GemmPath::kEmulated) {
     return Emulated(exec, args, &GemmPlans::Run);

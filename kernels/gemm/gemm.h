@@ -38,6 +38,10 @@ inline constexpr size_t kScaleBoundary = 16;
 // order of the sums differs. GemmPathOf tells which.
 //   addend  : optional, what beta multiplies instead of c, which is then not read: c's shape, dtype
 //             and leading dimension; may alias a or b, not c
+//   input_norm : optional, its weight [K] T: a stands for its rows as RMSNorm leaves them. Their rstd,
+//             1 / sqrt(mean(a^2) + eps), comes after the sums: a product of round(a * weight), times
+//             rstd, in other roundings than RmsNormForward and a product of what it writes. For
+//             y = x wT; CUDA: for products that ThinGemm does (thin_gemm.h)
 //   batch   : so many products at once. The views are of the first; the matrices of the others lie
 //             stride_a, stride_b and stride_c (addend too) elements further on each. Only plain
 //             operands without bias and rounding
@@ -53,6 +57,10 @@ inline constexpr size_t kScaleBoundary = 16;
 //   dw += dyT x   : a = dy, b = x,  transpose_a, beta = 1
 // and with FP8 operands, from copies by columns: dx: a = dy, b = wT [K, N], transpose_b;
 //   dw: a = dyT [N, M], b = xT [K, M], transpose_b.
+struct InputNorm {
+  TensorView weight;
+  double eps = 0.0;
+};
 struct GemmArgs {
   TensorView a;
   TensorView b;
@@ -75,11 +83,16 @@ struct GemmArgs {
   int64_t ldb = 0;
   int64_t ldc = 0;
   TensorView addend = {};
+  InputNorm input_norm = {};
   int64_t batch = 1;
   int64_t stride_a = 0;
   int64_t stride_b = 0;
   int64_t stride_c = 0;
 };
+
+// Whether Gemm and GatedGemmForward take `args` with its input_norm, and gain by it. (On the CPU
+// they would lose: only where HEARTH_THIN_GEMM is "always".)
+bool TakesInputNorm(const Exec& exec, const GemmArgs& args);
 
 // What the views and leading dimensions of a call amount to.
 struct GemmExtents {

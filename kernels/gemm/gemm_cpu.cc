@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
+#include "kernels/core/formats.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/gemm.h"
@@ -111,6 +113,50 @@ absl::Status MultiplyWidened(const Exec& exec, const GemmArgs& args) {
   return absl::OkStatus();
 }
 
+template <typename T>
+T RoundedTo(DType round, T value) {
+  return round == DType::kF32 || round == DType::kF64
+             ? value
+             : static_cast<T>(RoundToFormat(static_cast<float>(value), round));
+}
+
+// Rows that are normalised on their way, one of the products of a linear layer. Without BLAS, as
+// references and tests are all that call it.
+template <typename T>
+absl::Status MultiplyNormed(const Exec& exec, const GemmArgs& args) {
+  if (args.transpose_a || !args.transpose_b || args.alpha != 1.0 || args.batch != 1) {
+    return absl::UnimplementedError(absl::StrCat(kOp, ": input_norm is for y = x wT"));
+  }
+  const GemmExtents e = ExtentsOf(args);
+  const T* const weight = args.input_norm.weight.as<T>();
+  const T* const bias = args.bias.as<T>();
+  const T* const addend = args.addend.empty() ? args.c.as<T>() : args.addend.as<T>();
+  ParallelFor(exec, e.m, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* const a = args.a.as<T>() + row * e.lda;
+      double squares = 0.0;
+      for (int64_t k = 0; k < e.k; ++k) {
+        squares += static_cast<double>(a[k]) * a[k];
+      }
+      const T rstd =
+          static_cast<T>(1.0 / std::sqrt(squares / static_cast<double>(e.k) + args.input_norm.eps));
+      for (int64_t n = 0; n < e.n; ++n) {
+        const T* const b = args.b.as<T>() + n * e.ldb;
+        T sum{0};
+        for (int64_t k = 0; k < e.k; ++k) {
+          sum += RoundedTo(args.round_c, a[k] * weight[k]) * b[k];
+        }
+        T y = sum * rstd + (bias != nullptr ? bias[n] : T{0});
+        if (args.beta != 0.0) {
+          y += static_cast<T>(args.beta) * addend[row * e.ldc + n];
+        }
+        args.c.as<T>()[row * e.ldc + n] = RoundedTo(args.round_c, y);
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
 // Sums rows [begin, end) of x into out.
 template <typename T>
 HEARTH_INLINE void SumRows(const T* x, int64_t begin, int64_t end, int64_t n, T* out) {
@@ -159,7 +205,10 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
     return MultiplyWidened(exec, args);
   }
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.a.dtype, kOp));
-  return DispatchFloating(args.a.dtype, [&]<typename T>() {
+  return DispatchFloating(args.a.dtype, [&]<typename T>() -> absl::Status {
+    if (!args.input_norm.weight.empty()) {
+      return MultiplyNormed<T>(exec, args);
+    }
     const GemmExtents e = ExtentsOf(args);
     for (int64_t i = 0; i < args.batch; ++i) {
       MultiplyOne<T>(exec, args, e, i);

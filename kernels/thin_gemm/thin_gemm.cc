@@ -1,7 +1,5 @@
 #include "kernels/thin_gemm/thin_gemm.h"
 
-#include <string_view>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/system.h"
@@ -23,10 +21,13 @@ constexpr int64_t kLeastStages = 3;
 // The ring that fits where all blocks run at once, if they do.
 std::optional<ThinTiling> WithRing(ThinTiling tiling, const ThinGpu& gpu) {
   const int64_t resident = CeilDiv(tiling.blocks(), gpu.multiprocessors);
-  const int64_t room = (gpu.shared_bytes + 1024) / resident - 1024;
-  const int64_t fit = (room - kThinAlignment - kThinBarrierBytes) / tiling.tile.stage_bytes();
+  // Beside a block of groups there is room for one of the kernel before or after.
+  const int64_t share = tiling.tile.groups ? std::max<int64_t>(resident, 2) : resident;
+  const int64_t room = (gpu.shared_bytes + 1024) / share - 1024;
+  const int64_t fit = (room - kThinAlignment - tiling.tile.fixed_bytes() - tiling.norm_bytes()) /
+                      tiling.tile.stage_bytes();
   const int64_t longest = tiling.longest();
-  tiling.stages = static_cast<int>(std::min({fit, longest, int64_t{kThinMostStages}}));
+  tiling.stages = static_cast<int>(std::min<int64_t>({fit, longest, tiling.tile.most_stages()}));
   const bool fits = resident <= tiling.tile.most_resident() &&
                     tiling.stages >= std::min<int64_t>(longest, 2) && tiling.block_bytes() <= room;
   return fits ? std::optional<ThinTiling>(tiling) : std::nullopt;
@@ -54,6 +55,56 @@ std::optional<ThinTiling> Divide(ThinTiling tiling, const ThinGpu& gpu) {
   return best;
 }
 
+// What a division among groups takes, in bytes that a multiprocessor reads meanwhile: operands and
+// sums, twice as much with two blocks but half of it beside the other's; and what each block,
+// clusters, and clusters of eight cost. Fitted to the products of `ops perf -o thin_gemm` on an H200,
+// about 150 kB a microsecond.
+constexpr int64_t kBytesOfBlock = 500;
+constexpr int64_t kBytesOfCluster = 50'000;
+constexpr int64_t kBytesOfEight = 60'000;
+
+int64_t CostOf(const ThinTiling& t, const ThinGpu& gpu) {
+  const int64_t resident = CeilDiv(t.blocks(), gpu.multiprocessors);
+  const int64_t sums = int64_t{t.tile.tokens} * t.tile.rows * 4;
+  return (1 + resident) * (t.longest() * t.tile.stage_bytes() + sums) / 2 +
+         t.blocks() * kBytesOfBlock + (t.splits > 1 ? kBytesOfCluster : 0) +
+         (t.splits == kThinMostSplits ? kBytesOfEight : 0);
+}
+
+std::optional<ThinTiling> DivideAmongGroups(const ThinShape& shape,
+                                            const ThinGpu& gpu,
+                                            int tile_rows,
+                                            int splits) {
+  if (!gpu.groups || shape.tokens <= kThinGroupTokens / 2 || shape.tokens > kThinGroupTokens) {
+    return std::nullopt;
+  }
+  std::optional<ThinTiling> best;
+  for (const int rows : kThinGroupRows) {
+    // Boxes of gate and of up are eights of rows.
+    if ((tile_rows != 0 && rows != tile_rows) || (shape.swiglu && rows % 16 != 0)) {
+      continue;
+    }
+    ThinTiling tiling;
+    tiling.tile.tokens = kThinGroupTokens;
+    tiling.tile.rows = rows;
+    tiling.tile.groups = true;
+    tiling.tiles = CeilDiv(shape.width, shape.swiglu ? rows / 2 : rows);
+    tiling.slices = CeilDiv(shape.depth, kThinDepth);
+    tiling.norm = shape.norm;
+    for (tiling.splits = 1; tiling.splits <= std::min<int64_t>(kThinMostSplits, tiling.slices);
+         tiling.splits *= 2) {
+      if (splits != 0 && tiling.splits != splits) {
+        continue;
+      }
+      const std::optional<ThinTiling> found = WithRing(tiling, gpu);
+      if (found.has_value() && (!best.has_value() || CostOf(*found, gpu) < CostOf(*best, gpu))) {
+        best = found;
+      }
+    }
+  }
+  return best;
+}
+
 absl::Status CheckOutputs(const ThinGemmArgs& args) {
   const DType dtype = args.x.dtype;
   const int64_t rows = args.x.rows();
@@ -62,11 +113,14 @@ absl::Status CheckOutputs(const ThinGemmArgs& args) {
     if (!args.gate_up.empty()) {
       return absl::InvalidArgumentError("thin_gemm: gate_up comes with swiglu");
     }
+    if (!args.addend.empty()) {
+      HEARTH_RETURN_IF_ERROR(RequireView(args.addend, dtype, {rows, width}, kOp, "addend"));
+    }
     return RequireView(args.y, dtype, {rows, width}, kOp, "y");
   }
-  if (width % 2 != 0 || !args.bias.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOp, ": swiglu has gate and up, and no bias: w is ", DebugString(args.w)));
+  if (width % 2 != 0 || !args.bias.empty() || !args.addend.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kOp, ": swiglu has gate and up, no bias and no addend: w is ", DebugString(args.w)));
   }
   if (!args.gate_up.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireView(args.gate_up, dtype, {rows, width}, kOp, "gate_up"));
@@ -84,6 +138,9 @@ std::optional<ThinTiling> TileThinGemm(const ThinShape& shape,
       shape.depth % 8 != 0) {
     return std::nullopt;
   }
+  if (std::optional<ThinTiling> groups = DivideAmongGroups(shape, gpu, tile_rows, splits)) {
+    return groups;
+  }
   int tokens = 0;
   for (const ThinTile& tile : kThinTiles) {
     // The fewest that are enough.
@@ -96,6 +153,7 @@ std::optional<ThinTiling> TileThinGemm(const ThinShape& shape,
     tiling.tile = tile;
     tiling.tiles = CeilDiv(shape.width, shape.swiglu ? tile.rows / 2 : tile.rows);
     tiling.slices = CeilDiv(shape.depth, kThinDepth);
+    tiling.norm = shape.norm;
     tiling.splits = std::max(splits, 1);
     const std::optional<ThinTiling> found = splits == 0               ? Divide(tiling, gpu)
                                             : splits <= tiling.slices ? WithRing(tiling, gpu)
@@ -107,9 +165,9 @@ std::optional<ThinTiling> TileThinGemm(const ThinShape& shape,
   return std::nullopt;
 }
 
-bool ThinGemmAllowed() {
+bool ThinGemmAsked(absl::string_view how) {
   const char* given = GetEnv("HEARTH_THIN_GEMM");
-  return given == nullptr || std::string_view(given) != "0";
+  return given != nullptr && how == given;
 }
 
 absl::Status CanImplement(const ThinGemmArgs& args) {
@@ -118,6 +176,10 @@ absl::Status CanImplement(const ThinGemmArgs& args) {
       RequireView(args.w, args.x.dtype, {args.w.rows(), args.x.cols()}, kOp, "w"));
   if (!args.bias.empty()) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.bias, args.x.dtype, args.w.rows(), kOp, "bias"));
+  }
+  if (!args.input_norm.weight.empty()) {
+    HEARTH_RETURN_IF_ERROR(RequireCount(args.input_norm.weight, args.x.dtype, args.x.cols(), kOp,
+                                        "the norm's weight"));
   }
   HEARTH_RETURN_IF_ERROR(CheckOutputs(args));
   const int splits = args.splits;

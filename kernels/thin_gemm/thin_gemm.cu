@@ -2,8 +2,9 @@
 #include "common/base/status_macros.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/tensor_map.h"
-#include "kernels/thin_gemm/thin_gemm.cuh"
 #include "kernels/thin_gemm/thin_gemm.h"
+#include "kernels/thin_gemm/thin_groups.cuh"
+#include "kernels/thin_gemm/thin_warps.cuh"
 
 namespace hearth::kernels::cuda {
 namespace {
@@ -17,22 +18,64 @@ absl::Status Map(const TensorView& view, int rows, CUtensorMap& map) {
                        map);
 }
 
-template <int kTokens, int kRows, bool kSwiglu>
-absl::Status Launch(const Exec& exec, const ThinGemmArgs& args, const ThinTiling& tiling) {
+using ThinKernel = void (*)(thin::Maps, thin::Params);
+
+// The kernels of a tile: without SwiGLU and with it, without a norm of x and with it.
+struct KernelRow {
+  ThinTile tile;
+  ThinKernel kernels[2][2];  // [SwiGLU][norm]
+};
+
+template <int kTokens, int kRows>
+constexpr KernelRow Warps() {
+  return {{kTokens, kRows},
+          {{thin::WarpsKernel<kTokens, kRows, false, false>,
+            thin::WarpsKernel<kTokens, kRows, false, true>},
+           {thin::WarpsKernel<kTokens, kRows, true, false>,
+            thin::WarpsKernel<kTokens, kRows, true, true>}}};
+}
+template <int kRows>
+constexpr KernelRow Groups() {
+  KernelRow row = {
+      {kThinGroupTokens, kRows, true},
+      {{thin::GroupsKernel<kRows, false, false>, thin::GroupsKernel<kRows, false, true>},
+       {nullptr, nullptr}}};
+  if constexpr (kRows % 16 == 0) {
+    row.kernels[1][0] = thin::GroupsKernel<kRows, true, false>;
+    row.kernels[1][1] = thin::GroupsKernel<kRows, true, true>;
+  }
+  return row;
+}
+
+constexpr KernelRow kKernels[] = {
+    Warps<16, 64>(), Warps<32, 64>(), Warps<32, 128>(), Warps<64, 64>(), Warps<64, 128>(),
+    Groups<32>(),    Groups<40>(),    Groups<64>(),     Groups<80>(),
+};
+
+absl::Status Launch(const Exec& exec,
+                    const ThinGemmArgs& args,
+                    const ThinTiling& tiling,
+                    ThinKernel kernel) {
+  // Gate and up lie apart; thin_warps.cuh reads two halves of a block's rows in any case.
+  const bool halves = args.swiglu || !tiling.tile.groups;
+  const int rows = halves ? tiling.tile.rows / 2 : tiling.tile.rows;
   thin::Maps maps;
-  HEARTH_RETURN_IF_ERROR(Map(args.w, kRows / 2, maps.w));
-  HEARTH_RETURN_IF_ERROR(Map(args.x, kTokens, maps.x));
+  HEARTH_RETURN_IF_ERROR(Map(args.w, rows, maps.w));
+  HEARTH_RETURN_IF_ERROR(Map(args.x, tiling.tile.tokens, maps.x));
   thin::Params p;
   p.bias = args.bias.as<Bf16>();
+  p.addend = args.addend.as<Bf16>();
+  p.norm_weight = args.input_norm.weight.as<Bf16>();
+  p.norm_eps = static_cast<float>(args.input_norm.eps);
   p.y = args.y.as<Bf16>();
   p.gate_up = args.gate_up.as<Bf16>();
   p.tokens = static_cast<int32_t>(args.x.rows());
   p.width = static_cast<int32_t>(args.y.cols());
+  p.depth = static_cast<int32_t>(args.x.cols());
   p.slices = static_cast<int32_t>(tiling.slices);
   p.splits = tiling.splits;
   p.stages = tiling.stages;
-  p.half_stride = kSwiglu ? p.width : kRows / 2;
-  const auto kernel = thin::Kernel<kTokens, kRows, kSwiglu>;
+  p.half_stride = args.swiglu ? p.width : rows;
   const int shared = tiling.shared_bytes();
   HEARTH_CUDA_RETURN_IF_ERROR(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
@@ -43,31 +86,16 @@ absl::Status Launch(const Exec& exec, const ThinGemmArgs& args, const ThinTiling
   const cudaLaunchAttribute cluster = ClusterAttribute(tiling.splits);
   TurnShape shape;
   shape.grid = dim3(static_cast<unsigned>(tiling.blocks()));
-  shape.threads = kThinThreads;
+  shape.threads = static_cast<unsigned>(tiling.tile.threads());
   shape.shared = static_cast<size_t>(shared);
   shape.attribute = tiling.splits > 1 ? &cluster : nullptr;
   return LaunchInTurn(exec, kOp, kernel, shape, maps, p);
 }
 
-struct KernelRow {
-  ThinTile tile;
-  bool swiglu;
-  absl::Status (*launch)(const Exec& exec, const ThinGemmArgs& args, const ThinTiling& tiling);
-};
-
-// One for each of kThinTiles, without SwiGLU and with it.
-constexpr KernelRow kKernels[] = {
-    {{16, 64}, false, Launch<16, 64, false>},   {{16, 64}, true, Launch<16, 64, true>},
-    {{32, 64}, false, Launch<32, 64, false>},   {{32, 64}, true, Launch<32, 64, true>},
-    {{32, 128}, false, Launch<32, 128, false>}, {{32, 128}, true, Launch<32, 128, true>},
-    {{64, 64}, false, Launch<64, 64, false>},   {{64, 64}, true, Launch<64, 64, true>},
-    {{64, 128}, false, Launch<64, 128, false>}, {{64, 128}, true, Launch<64, 128, true>},
-};
-
 // Whether the program has code for clusters and TMA for the GPU: code for an older one has none.
 bool Built() {
   static const bool built = [] {
-    const absl::StatusOr<bool> made = MadeForHopper(thin::Kernel<16, 64, false>);
+    const absl::StatusOr<bool> made = MadeForHopper(thin::WarpsKernel<16, 64, false, false>);
     return made.ok() && *made;
   }();
   return built;
@@ -82,27 +110,35 @@ bool Suits(const TensorView& view) {
 std::optional<ThinTiling> TilingOf(const Exec& exec, const ThinGemmArgs& args) {
   const GpuProperties& gpu = exec.cuda->gpu();
   if (gpu.major < 9 || !Built() || !Suits(args.x) || !Suits(args.w) || !Suits(args.bias) ||
-      !Suits(args.y) || !Suits(args.gate_up)) {
+      !Suits(args.y) || !Suits(args.gate_up) || !Suits(args.addend) ||
+      !Suits(args.input_norm.weight)) {
     return std::nullopt;
   }
-  return TileThinGemm({args.x.rows(), args.y.cols(), args.x.cols(), args.swiglu},
-                      {gpu.multiprocessors, gpu.shared_memory_bytes}, args.tile_rows, args.splits);
+  // wgmma is of compute capability 9.0 alone, and code for it runs nowhere else.
+  const bool groups = gpu.major == 9 && gpu.minor == 0 && !args.warps && !ThinGemmAsked("warps");
+  return TileThinGemm(
+      {args.x.rows(), args.y.cols(), args.x.cols(), args.swiglu, !args.input_norm.weight.empty()},
+      {gpu.multiprocessors, gpu.shared_memory_bytes, groups}, args.tile_rows, args.splits);
 }
 
-// Whether it is x wT, with a bias or without, and nothing more.
+// Whether it is x wT, with a bias and an addend or without, and nothing more.
 bool IsPlain(const GemmArgs& args) {
   const GemmExtents e = ExtentsOf(args);
   return args.transpose_b && !args.transpose_a && args.a.dtype == DType::kBF16 &&
          args.b.dtype == DType::kBF16 && args.c.dtype == DType::kBF16 && args.alpha == 1.0 &&
-         args.beta == 0.0 && args.scalars == nullptr && args.batch == 1 && e.lda == e.k &&
-         e.ldb == e.k && e.ldc == e.n;
+         (args.beta == 0.0 || args.beta == 1.0) && args.scalars == nullptr && args.batch == 1 &&
+         e.lda == e.k && e.ldb == e.k && e.ldc == e.n;
 }
 
 ThinGemmArgs ProductOf(const GemmArgs& product) {
   ThinGemmArgs args;
   args.x = product.a;
   args.w = product.b;
+  args.input_norm = product.input_norm;
   args.bias = product.bias;
+  if (product.beta != 0.0) {
+    args.addend = product.addend.empty() ? product.c : product.addend;
+  }
   args.y = product.c;
   args.round = product.round_c;
   return args;
@@ -121,7 +157,7 @@ std::optional<ThinGemmArgs> ThinFormOf(const Exec& exec, const GemmArgs& args) {
 std::optional<ThinGemmArgs> ThinFormOf(const Exec& exec, const GatedGemmForwardArgs& args) {
   const SwigluForwardArgs& activation = args.activation;
   if (!exec.thin_products || !IsPlain(args.product) || !args.product.bias.empty() ||
-      activation.has_forms()) {
+      args.product.beta != 0.0 || activation.has_forms()) {
     return std::nullopt;
   }
   ThinGemmArgs thin = ProductOf(args.product);
@@ -139,9 +175,9 @@ absl::Status ThinGemm(const Exec& exec, const ThinGemmArgs& args) {
         "multiples of 8, and blocks that all run at once");
   }
   for (const KernelRow& row : kKernels) {
-    if (row.tile.tokens == tiling->tile.tokens && row.tile.rows == tiling->tile.rows &&
-        row.swiglu == args.swiglu) {
-      return row.launch(exec, args, *tiling);
+    if (row.tile == tiling->tile) {
+      return Launch(exec, args, *tiling,
+                    row.kernels[args.swiglu ? 1 : 0][args.input_norm.weight.empty() ? 0 : 1]);
     }
   }
   return absl::InternalError("thin_gemm: a tile without a kernel");

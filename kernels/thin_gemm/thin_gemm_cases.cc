@@ -20,7 +20,22 @@ struct Shape {
   int splits = 0;
   int tile_rows = 0;
   bool cuda_only = false;  // the CPU's reference takes long
+  bool warps = false;
+  bool norm = false;
+  bool addend = false;
 };
+
+// The same with a norm of x on its way, and with an addend, which y is.
+constexpr Shape Normed(Shape s, const char* name) {
+  s.name = name;
+  s.norm = true;
+  return s;
+}
+constexpr Shape Added(Shape s, const char* name) {
+  s.name = name;
+  s.addend = true;
+  return s;
+}
 
 constexpr Shape kShapes[] = {
     // One stage, several, and a last one that is cut; the same of tiles.
@@ -31,24 +46,52 @@ constexpr Shape kShapes[] = {
     {"17x64x1000", 17, 64, 1000},
     {"33x328x72", 33, 328, 72},
     {"64x40x584_bias", 64, 40, 584, Form::kBias},
+    {"warps_33x328x72", 33, 328, 72, Form::kPlain, 0, 0, false, true},
+    {"warps_64x40x584_bias", 64, 40, 584, Form::kBias, 0, 0, false, true},
+    {"warps_swiglu_64x272x72", 64, 272, 72, Form::kSwiglu, 0, 0, false, true},
     {"swiglu_1x16x64", 1, 16, 64, Form::kSwiglu},
     {"swiglu_3x144x200", 3, 144, 200, Form::kSwiglu},
     {"swiglu_17x80x1000", 17, 80, 1000, Form::kSwiglu},
     {"swiglu_64x272x72", 64, 272, 72, Form::kSwiglu},
     // One block for all of K, whose ring goes round; slices of K for two, four and eight.
     {"undivided_16x72x1544", 16, 72, 1544, Form::kPlain, 1},
-    {"undivided_64x136x1544_bias", 64, 136, 1544, Form::kBias, 1, 64},
-    {"undivided_wide_64x136x1544", 64, 136, 1544, Form::kPlain, 1, 128},
+    {"warps_undivided_64x136x1544_bias", 64, 136, 1544, Form::kBias, 1, 64, false, true},
+    {"warps_undivided_wide_64x136x1544", 64, 136, 1544, Form::kPlain, 1, 128, false, true},
     {"wide_20x136x1544", 20, 136, 1544, Form::kPlain, 0, 128},
     {"swiglu_wide_20x144x1544", 20, 144, 1544, Form::kSwiglu, 2, 128},
     {"splits2_3x72x1544", 3, 72, 1544, Form::kPlain, 2},
     {"splits4_33x72x1544", 33, 72, 1544, Form::kPlain, 4},
     {"splits8_1x72x1544", 1, 72, 1544, Form::kPlain, 8},
-    {"splits8_64x72x520", 64, 72, 520, Form::kPlain, 8, 64},
-    {"splits8_wide_57x200x1544_bias", 57, 200, 1544, Form::kBias, 8, 128},
+    {"warps_splits8_64x72x520", 64, 72, 520, Form::kPlain, 8, 64, false, true},
+    {"warps_splits8_wide_57x200x1544_bias", 57, 200, 1544, Form::kBias, 8, 128, false, true},
     {"swiglu_undivided_8x80x1544", 8, 80, 1544, Form::kSwiglu, 1},
-    {"swiglu_splits2_40x144x1544", 40, 144, 1544, Form::kSwiglu, 2, 64},
-    {"swiglu_splits8_wide_64x144x1544", 64, 144, 1544, Form::kSwiglu, 8, 128},
+    {"warps_swiglu_splits2_40x144x1544", 40, 144, 1544, Form::kSwiglu, 2, 64, false, true},
+    {"warps_swiglu_splits8_wide_64x144x1544", 64, 144, 1544, Form::kSwiglu, 8, 128, false, true},
+    // Groups: each number of rows, undivided with a ring that goes round, and divided. (On other
+    // GPUs they run as the ones above, where there is such a tile.)
+    {"groups_rows32_64x136x1544", 64, 136, 1544, Form::kPlain, 1, 32, true},
+    {"groups_rows40_57x136x1544_bias", 57, 136, 1544, Form::kBias, 2, 40, true},
+    {"groups_rows64_64x136x1544_bias", 64, 136, 1544, Form::kBias, 1, 64, true},
+    {"groups_rows64_33x136x520", 33, 136, 520, Form::kPlain, 8, 64, true},
+    {"groups_rows80_33x136x1544", 33, 136, 1544, Form::kPlain, 4, 80, true},
+    {"groups_swiglu_rows32_64x144x1544", 64, 144, 1544, Form::kSwiglu, 1, 32, true},
+    {"groups_swiglu_rows64_40x144x1544", 40, 144, 1544, Form::kSwiglu, 4, 64, true},
+    {"groups_swiglu_rows80_64x304x1544", 64, 304, 1544, Form::kSwiglu, 1, 80, true},
+    // With a norm of x on its way, and with an addend.
+    Normed({"", 1, 64, 64}, "norm_1x64x64"),
+    Normed({"", 5, 72, 136, Form::kBias}, "norm_5x72x136_bias"),
+    Normed({"", 17, 64, 1000, Form::kPlain, 4}, "norm_17x64x1000_splits4"),
+    Normed({"", 20, 144, 1544, Form::kSwiglu, 2, 128}, "norm_swiglu_wide_20x144x1544_splits2"),
+    Normed({"", 64, 136, 520, Form::kBias, 8, 64, false, true}, "norm_warps_64x136x520_splits8"),
+    Normed({"", 33, 144, 200, Form::kSwiglu, 1, 128, false, true}, "norm_warps_swiglu_33x144x200"),
+    Normed({"", 64, 136, 1544, Form::kBias, 1, 40}, "norm_rows40_64x136x1544_bias"),
+    Normed({"", 57, 136, 1000, Form::kPlain, 8, 64}, "norm_rows64_57x136x1000_splits8"),
+    Normed({"", 64, 304, 200, Form::kSwiglu, 2, 80}, "norm_swiglu_rows80_64x304x200_splits2"),
+    Normed({"", 64, 4096, 768, Form::kSwiglu, 0, 0, true}, "norm_112m_gate_up_64x4096x768"),
+    Added({"", 3, 72, 136, Form::kBias}, "addend_3x72x136_bias"),
+    Added({"", 64, 72, 520, Form::kPlain, 4, 64, false, true}, "addend_warps_64x72x520_splits4"),
+    Added({"", 64, 768, 2048, Form::kPlain, 0, 0, true}, "addend_112m_down_64x768x2048"),
+    Normed(Added({"", 64, 136, 200, Form::kBias}, ""), "norm_addend_64x136x200_bias"),
     // Those of models: hearth-112m, Qwen2.5-0.5B and 1.5B.
     {"112m_qkv_64x1152x768", 64, 1152, 768},
     {"112m_o_17x768x768", 17, 768, 768},
@@ -75,6 +118,13 @@ ThinGemmArgs ArgsOf(const Shape& s, const Buffers& b) {
   args.swiglu = s.form == Form::kSwiglu;
   args.tile_rows = s.tile_rows;
   args.splits = s.splits;
+  args.warps = s.warps;
+  if (s.norm) {
+    args.input_norm = {b["norm_weight"], 1e-5};
+  }
+  if (s.addend) {
+    args.addend = args.y;
+  }
   return args;
 }
 
@@ -84,7 +134,10 @@ OpCase CommonOf(const Shape& s) {
   const double spread = 1.5 / std::sqrt(static_cast<double>(s.K));
   c.buffers = {{"x", {s.M, s.K}},
                {"w", {s.N, s.K}, Role::kInput, {Fill::kNormal, 0.0, spread}},
-               {"y", {s.M, swiglu ? s.N / 2 : s.N}, Role::kOutput}};
+               {"y", {s.M, swiglu ? s.N / 2 : s.N}, s.addend ? Role::kAccumulate : Role::kOutput}};
+  if (s.norm) {
+    c.buffers.push_back({"norm_weight", {s.K}, Role::kInput, {Fill::kNormal, 1.0, 0.3}});
+  }
   if (s.form == Form::kBias) {
     c.buffers.push_back({"bias", {s.N}});
   }
@@ -138,6 +191,7 @@ constexpr Shape kSwigluBits[] = {
     {"swiglu_bits_3x144x200", 3, 144, 200, Form::kSwiglu},
     {"swiglu_bits_17x4096x768", 17, 4096, 768, Form::kSwiglu},
     {"swiglu_bits_64x272x520", 64, 272, 520, Form::kSwiglu},
+    {"swiglu_bits_warps_64x272x520", 64, 272, 520, Form::kSwiglu, 0, 0, false, true},
 };
 
 // A pass's product by way of the doors that the model calls. Nobody reads gate_up.
@@ -186,23 +240,26 @@ constexpr Shape kDoors[] = {
     {"door_swiglu_17x272x200", 17, 272, 200, Form::kSwiglu},
 };
 
-// Products of models, timed at one row and at 64, as the op divides them and in other ways.
+// Products of models, timed at one row and at 64, as the op divides them, by warps, and in another
+// division: rows of a block and blocks of a cluster.
 struct PerfShape {
   const char* name;
   int64_t N, K;
   Form form;
-  std::vector<int> other_splits;
+  bool norm;  // in passes
+  int tile_rows;
+  int splits;
 };
-std::vector<PerfShape> PerfShapes() {
-  return {{"112m_qkv", 1152, 768, Form::kPlain, {2, 4}},
-          {"112m_o", 768, 768, Form::kPlain, {4}},
-          {"112m_gate_up", 4096, 768, Form::kSwiglu, {1, 4}},
-          {"112m_down", 768, 2048, Form::kPlain, {4}},
-          {"15b_qkv", 2048, 1536, Form::kBias, {2, 8}},
-          {"15b_o", 1536, 1536, Form::kPlain, {8}},
-          {"15b_gate_up", 17920, 1536, Form::kSwiglu, {}},
-          {"15b_down", 1536, 8960, Form::kPlain, {4}}};
-}
+constexpr PerfShape kPerfShapes[] = {
+    {"112m_qkv", 1152, 768, Form::kPlain, true, 40, 4},
+    {"112m_o", 768, 768, Form::kPlain, false, 32, 4},
+    {"112m_gate_up", 4096, 768, Form::kSwiglu, true, 32, 1},
+    {"112m_down", 768, 2048, Form::kPlain, false, 64, 8},
+    {"15b_qkv", 2048, 1536, Form::kBias, true, 32, 2},
+    {"15b_o", 1536, 1536, Form::kPlain, false, 32, 2},
+    {"15b_gate_up", 17920, 1536, Form::kSwiglu, true, 80, 1},
+    {"15b_down", 1536, 8960, Form::kPlain, false, 64, 4},
+};
 
 OpCase TimedAs(OpCase c, const std::string& name) {
   c.name = name;
@@ -228,15 +285,26 @@ OpCase LibraryCase(const Shape& s) {
 
 std::vector<OpCase> PerfCases() {
   std::vector<OpCase> cases;
-  for (const PerfShape& perf : PerfShapes()) {
+  for (const PerfShape& perf : kPerfShapes) {
     for (const int64_t rows : {int64_t{1}, int64_t{64}}) {
-      Shape s = {"perf_", rows, perf.N, perf.K, perf.form};
+      const Shape plain = {"perf_", rows, perf.N, perf.K, perf.form};
       const std::string name = absl::StrCat("perf_", perf.name, "_", rows);
-      cases.push_back(TimedAs(LibraryCase(s), name + "_library"));
-      cases.push_back(TimedAs(ThinCase(s), name));
-      for (const int splits : perf.other_splits) {
-        s.splits = splits;
-        cases.push_back(TimedAs(ThinCase(s), absl::StrCat(name, "_splits", splits)));
+      const auto add = [&](OpCase c, absl::string_view suffix) {
+        cases.push_back(TimedAs(std::move(c), absl::StrCat(name, suffix)));
+      };
+      add(LibraryCase(plain), "_library");
+      add(ThinCase(plain), "");
+      if (perf.norm) {
+        add(ThinCase(Normed(plain, "")), "_norm");
+      }
+      if (rows == 64) {
+        Shape other = plain;
+        other.warps = true;
+        add(ThinCase(other), "_warps");
+        other = plain;
+        other.tile_rows = perf.tile_rows;
+        other.splits = perf.splits;
+        add(ThinCase(other), absl::StrCat("_rows", perf.tile_rows, "_splits", perf.splits));
       }
     }
   }

@@ -8,9 +8,14 @@ absl::Status ThinGemm(const Exec& exec, const ThinGemmArgs& args) {
   HEARTH_RETURN_IF_ERROR(RequireWorkspace(exec, ThinGemmWorkspaceBytes(args), "thin_gemm"));
   GemmArgs product;
   product.a = args.x;
+  product.input_norm = args.input_norm;
   product.b = args.w;
   product.c = args.y;
   product.bias = args.bias;
+  if (!args.addend.empty()) {
+    product.beta = 1.0;
+    product.addend = args.addend.data == args.y.data ? TensorView() : args.addend;
+  }
   product.transpose_b = true;
   product.round_c = args.round;
   if (!args.swiglu) {

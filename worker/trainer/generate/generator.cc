@@ -275,7 +275,7 @@ absl::Status Generator::Allocate(spec::GenerationPlan plan) {
   // Many short kernels one behind the other: what each needs to begin passes beside the one before.
   decode_.exec.early_start = options_.batch <= kEarlyStartTexts && kernels::EarlyStartAllowed();
   // A product has few rows here, and no pass writes weights.
-  decode_.exec.thin_products = kernels::ThinGemmAllowed();
+  decode_.exec.thin_products = !kernels::ThinGemmAsked("0");
   if (plan_options_.scoring.has_value()) {
     HEARTH_ASSIGN_OR_RETURN(
         scorer_, TextScorer::Create(*plan_options_.scoring, std::move(plan.scoring), *parameters_,

@@ -1,5 +1,5 @@
-// The kernel of thin_gemm.h. Rows of w are the rows of the matrix units' products, rows of x
-// (tokens) their columns, so that few tokens waste little.
+// The kernel of thin_gemm.h for every GPU with clusters. Rows of w are the rows of the matrix
+// units' products, rows of x (tokens) their columns, so that few tokens waste little.
 //
 // TMA brings stages of both to a ring in shared memory, where eight warps multiply them: each has
 // 32 of the block's rows and a part of the stage's depth. Sums of one element are added in a fixed
@@ -17,40 +17,10 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/util.cuh"
-#include "kernels/swiglu/arithmetic.cuh"
+#include "kernels/thin_gemm/thin_sums.cuh"
 #include "kernels/thin_gemm/thin_tiling.h"
 
 namespace hearth::kernels::cuda::thin {
-
-struct Maps {
-  CUtensorMap w;  // boxes of half of a block's rows
-  CUtensorMap x;  // boxes of all tokens
-};
-
-struct Params {
-  const Bf16* bias;  // or null
-  Bf16* y;           // [tokens, width]
-  Bf16* gate_up;     // [tokens, 2 width], or null
-  int32_t tokens;
-  int32_t width;
-  int32_t slices;
-  int32_t splits;
-  int32_t stages;
-  // Rows of w from the first half of a block's rows to its second half: in SwiGLU these are gate
-  // and up of the same columns.
-  int32_t half_stride;
-};
-
-// Four neighbouring sums of a token.
-using Quad = Pack<float, 4>;
-
-__device__ __forceinline__ Quad AddQuads(const Quad& a, const Quad& b) {
-  return {{a.at[0] + b.at[0], a.at[1] + b.at[1], a.at[2] + b.at[2], a.at[3] + b.at[3]}};
-}
-__device__ __forceinline__ Quad RoundQuad(const Quad& in) {
-  return {{Rounded<Bf16>(in.at[0]), Rounded<Bf16>(in.at[1]), Rounded<Bf16>(in.at[2]),
-           Rounded<Bf16>(in.at[3])}};
-}
 
 // The ring: who fills it, and what a warp does with a stage.
 template <int kTokens, int kRows>
@@ -58,7 +28,8 @@ class Ring {
  public:
   static constexpr ThinTile kTile = {kTokens, kRows};
   static constexpr int kGroups = kTokens / 8;  // columns of a product
-  using Sums = float[2][kGroups][4];
+  using Products = float[2][kGroups][4];
+  using Squares = float[kGroups];
 
   // `first_row`: of w, of the block.
   __device__ __forceinline__
@@ -79,8 +50,12 @@ class Ring {
              0, full_[slot]);
   }
 
-  // sums += the warp's part of a stage.
-  __device__ __forceinline__ void Multiply(int slot, Sums& sums) const {
+  // sums += the warp's part of a stage. With a norm x comes weighed, and squares += those of tokens
+  // lane / 4 and every eight further, of the warp's part of the depth. `at`: of the stage, among the
+  // norm's weights.
+  template <bool kNorm>
+  __device__ __forceinline__ void Multiply(
+      int slot, const InputNormWeights& norm, int at, Products& sums, Squares& squares) const {
     constexpr int kSteps = kThinDepth / 16 / kTile.warps_of_depth();
     const int warp = threadIdx.x / 32;
     const uint32_t w = SharedAddress(memory_) + slot * kTile.stage_bytes();
@@ -96,6 +71,14 @@ class Ring {
       for (int pair = 0; pair < kGroups / 2; ++pair) {
         uint32_t b[4];
         LoadRightOfRows<kThinDepth>(x, pair * 16, kt, b);
+        if constexpr (kNorm) {
+          const int k = at + kt * 16 + static_cast<int>(threadIdx.x) % 4 * 2;
+          const __nv_bfloat162 weights[2] = {norm.Pair(k), norm.Pair(k + 8)};
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            b[i] = InputNormWeights::Weigh(b[i], weights[i % 2], squares[2 * pair + i / 2]);
+          }
+        }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           Mma(sums[half][2 * pair], a[half], b[0], b[1]);
@@ -106,12 +89,14 @@ class Ring {
   }
 
   // The block's stages, first to end of K's. All threads; they have passed FillWeights.
-  __device__ __forceinline__ void MultiplyAll(int first, int end, Sums& sums) const {
+  template <bool kNorm>
+  __device__ __forceinline__ void MultiplyAll(
+      int first, int end, const InputNormWeights& norm, Products& sums, Squares& squares) const {
     int slot = 0;
     uint32_t parity = 0;
     for (int slice = first; slice < end; ++slice) {
       full_[slot].Wait(parity);
-      Multiply(slot, sums);
+      Multiply<kNorm>(slot, norm, (slice - first) * kThinDepth, sums, squares);
       const int next = slice + p_.stages;
       if (next < end) {
         // All warps have read the stage.
@@ -138,21 +123,23 @@ class Ring {
   int first_row_;
 };
 
-// What the warps found, where the ring was: [warps of depth][tokens][rows, pitch].
+// What the warps found: first those of each, [warps of depth][tokens][rows, pitch].
 template <int kTokens, int kRows>
-class FoundSums {
+class WarpSums {
  public:
   static constexpr ThinTile kTile = {kTokens, kRows};
+  using Found = FoundSums<kRows, kTile.pitch()>;
 
-  __device__ __forceinline__ explicit FoundSums(float* memory) : memory_(memory) {}
+  __device__ __forceinline__ explicit WarpSums(float* memory) : sums_(memory) {}
+
+  __device__ __forceinline__ const Found& sums() const { return sums_; }
 
   // After all warps have left the ring.
-  __device__ __forceinline__ void Leave(const typename Ring<kTokens, kRows>::Sums& sums) const {
+  __device__ __forceinline__ void Leave(const typename Ring<kTokens, kRows>::Products& sums) const {
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
-    float* const at = memory_ +
-                      (warp / kTile.warps_of_rows() * kTokens + lane % 4 * 2) * kTile.pitch() +
-                      warp % kTile.warps_of_rows() * 32 + lane / 4;
+    float* const at = sums_.At(warp / kTile.warps_of_rows() * kTokens + lane % 4 * 2,
+                               warp % kTile.warps_of_rows() * 32 + lane / 4);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -165,112 +152,61 @@ class FoundSums {
     }
   }
 
+  // The sums of squares of the warps that have the first rows: [warps of depth][tokens].
+  __device__ __forceinline__ void LeaveSquares(
+      const typename Ring<kTokens, kRows>::Squares& squares, float* to) const {
+    const int warp = threadIdx.x / 32;
+#pragma unroll
+    for (int group = 0; group < kTokens / 8; ++group) {
+      float sum = squares[group];
+      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
+      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
+      if (threadIdx.x % 4 == 0 && warp % kTile.warps_of_rows() == 0) {
+        to[warp / kTile.warps_of_rows() * kTokens + group * 8 + threadIdx.x % 32 / 4] = sum;
+      }
+    }
+  }
+  // Over all of them, in the place of the first one's; after AddWarps.
+  __device__ __forceinline__ void AddSquares(float* squares) const {
+    if (threadIdx.x < kTokens) {
+      float sum = squares[threadIdx.x];
+#pragma unroll
+      for (int warp = 1; warp < kTile.warps_of_depth(); ++warp) {
+        sum += squares[warp * kTokens + threadIdx.x];
+      }
+      squares[threadIdx.x] = sum;
+    }
+  }
   // The sums over all warps, in the place of the first one's.
   __device__ __forceinline__ void AddWarps(int tokens) const {
     constexpr int kQuads = kRows / 4;
     __syncthreads();
     for (int i = threadIdx.x; i < tokens * kQuads; i += kThinThreads) {
-      float* const at = At(i / kQuads, i % kQuads * 4);
+      float* const at = sums_.At(i / kQuads, i % kQuads * 4);
       Quad sum = LoadPack<4>(at);
 #pragma unroll
       for (int warp = 1; warp < kTile.warps_of_depth(); ++warp) {
-        sum = AddQuads(sum, LoadPack<4>(at + warp * kTokens * kTile.pitch()));
+        sum = Add(sum, LoadPack<4>(at + warp * kTokens * kTile.pitch()));
       }
       StorePack<4>(at, sum);
     }
   }
 
-  // The sum over the blocks of the cluster, whose sums come four at a time: more registers than
-  // that are not there.
-  __device__ __forceinline__ Quad OfCluster(int token, int row, int splits) const {
-    float* const own = At(token, row);
-    Quad sum = LoadPack<4>(InBlock(own, 0));
-#pragma unroll 1
-    for (int first = 1; first < splits; first += kRanksAtOnce) {
-      Quad parts[kRanksAtOnce];
-#pragma unroll
-      for (int i = 0; i < kRanksAtOnce; ++i) {
-        if (first + i < splits) {
-          parts[i] = LoadPack<4>(InBlock(own, first + i));
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kRanksAtOnce; ++i) {
-        if (first + i < splits) {
-          sum = AddQuads(sum, parts[i]);
-        }
-      }
-    }
-    return sum;
-  }
-
  private:
-  static constexpr int kRanksAtOnce = 4;
-
-  __device__ __forceinline__ float* At(int token, int row) const {
-    return memory_ + token * kTile.pitch() + row;
-  }
-  float* memory_;
+  Found sums_;
 };
 
-// Four columns of y, from `col` on, that a thread finishes for several tokens.
-template <bool kSwiglu>
-class Columns {
- public:
-  static constexpr int kParts = kSwiglu ? 2 : 1;  // rows of w that make a column
-
-  __device__ __forceinline__ Columns(const Params& p, int col)
-      : p_(p), col_(col), valid_(col < p.width), bias_{{0.0F, 0.0F, 0.0F, 0.0F}} {
-    if (!kSwiglu && valid_ && p.bias != nullptr) {
-      LoadFloats<4>(p.bias + col, bias_.at);
-    }
-  }
-
-  // `row`: of the block's, of the first part.
-  template <int kTokens, int kRows>
-  __device__ __forceinline__ void Finish(const FoundSums<kTokens, kRows>& found,
-                                         int token,
-                                         int row) const {
-    if (!valid_) {
-      return;
-    }
-    const int64_t at = static_cast<int64_t>(token) * p_.width + col_;
-    const Quad sum = found.OfCluster(token, row, p_.splits);
-    if constexpr (kSwiglu) {
-      const Quad gate = RoundQuad(sum);
-      const Quad up = RoundQuad(found.OfCluster(token, row + kRows / 2, p_.splits));
-      if (p_.gate_up != nullptr) {
-        Bf16* const to = p_.gate_up + at + static_cast<int64_t>(token) * p_.width;
-        StoreFloats<4>(to, gate.at);
-        StoreFloats<4>(to + p_.width, up.at);
-      }
-      Quad y;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        y.at[i] = SwigluOf<Bf16>(gate.at[i], up.at[i]);
-      }
-      StoreFloats<4>(p_.y + at, y.at);
-    } else {
-      StoreFloats<4>(p_.y + at, AddQuads(sum, bias_).at);
-    }
-  }
-
- private:
-  const Params& p_;
-  int col_;
-  bool valid_;
-  Quad bias_;
-};
-
-template <int kTokens, int kRows, bool kSwiglu>
+template <int kTokens, int kRows, bool kSwiglu, bool kNorm>
 __global__ void __launch_bounds__(kThinThreads, ThinTile{kTokens, kRows}.most_resident())
-    Kernel(const __grid_constant__ Maps maps, const __grid_constant__ Params p) {
+    WarpsKernel(const __grid_constant__ Maps maps, const __grid_constant__ Params p) {
 #if HEARTH_CLUSTER_CODE
-  constexpr int kCols = kRows / Columns<kSwiglu>::kParts;  // of y
+  constexpr int kCols = kRows / Columns<kSwiglu, 4>::kParts;  // of y
   constexpr int kQuads = kCols / 4;
   extern __shared__ unsigned char raw[];
   __shared__ TmaBarrier full[kThinMostStages];
-  static_assert(sizeof(full) == kThinBarrierBytes);
+  constexpr ThinTile kTile = {kTokens, kRows};
+  __shared__ float squares[kTile.squares()];
+  static_assert(sizeof(full) + sizeof(squares) == kTile.fixed_bytes());
   // The same offset in all blocks.
   unsigned char* const memory =
       raw + (kThinAlignment - SharedAddress(raw) % kThinAlignment) % kThinAlignment;
@@ -280,6 +216,7 @@ __global__ void __launch_bounds__(kThinThreads, ThinTile{kTokens, kRows}.most_re
   const int end = p.slices * (rank + 1) / p.splits;
   const int ready = min(end - first, p.stages);
   const Ring<kTokens, kRows> ring(maps, p, memory, full, first_col);
+  const InputNormWeights norm(memory + kTile.ring_bytes(p.stages));
   if (threadIdx.x == 0) {
     PrefetchMap(maps.w);
     PrefetchMap(maps.x);
@@ -292,6 +229,9 @@ __global__ void __launch_bounds__(kThinThreads, ThinTile{kTokens, kRows}.most_re
       ring.FillWeights(slot, first + slot);
     }
   }
+  if constexpr (kNorm) {
+    norm.Load(p, first, end);
+  }
   if (!kSwiglu && p.bias != nullptr && threadIdx.x < kQuads &&
       first_col + static_cast<int>(threadIdx.x) * 4 < p.width) {
     PrefetchToL2(p.bias + first_col + threadIdx.x * 4);
@@ -303,22 +243,33 @@ __global__ void __launch_bounds__(kThinThreads, ThinTile{kTokens, kRows}.most_re
     }
   }
   __syncthreads();
-  typename Ring<kTokens, kRows>::Sums sums = {};
-  ring.MultiplyAll(first, end, sums);
+  typename Ring<kTokens, kRows>::Products sums = {};
+  typename Ring<kTokens, kRows>::Squares own = {};
+  ring.template MultiplyAll<kNorm>(first, end, norm, sums, own);
   __syncthreads();
-  const FoundSums<kTokens, kRows> found(reinterpret_cast<float*>(memory));
+  const WarpSums<kTokens, kRows> found(reinterpret_cast<float*>(memory));
   found.Leave(sums);
+  if constexpr (kNorm) {
+    found.LeaveSquares(own, squares);
+  }
   // Warps of all blocks in turn take 32 fours of columns of a token, or of neighbouring tokens: a
   // thread's columns are always the same.
   static_assert(kThinThreads % kQuads == 0);
   const int begin = (static_cast<int>(threadIdx.x) / 32 * p.splits + rank) * 32 +
                     static_cast<int>(threadIdx.x) % 32;
   const int row = begin % kQuads * 4;
-  const Columns<kSwiglu> columns(p, first_col + row);
+  const Columns<kSwiglu, 4> columns(p, first_col + row);
   found.AddWarps(p.tokens);
+  if constexpr (kNorm) {
+    found.AddSquares(squares);
+  }
   MeetCluster();
   for (int i = begin; i < p.tokens * kQuads; i += p.splits * kThinThreads) {
-    columns.Finish(found, i / kQuads, row);
+    const int token = i / kQuads;
+    const float factor = kNorm ? RstdOfCluster(p, squares + token) : 1.0F;
+    columns.Finish(token, factor, [&](int part) {
+      return found.sums().OfCluster(token, row + part * kCols, p.splits);
+    });
   }
   // No block ends while another reads its sums.
   MeetCluster();
