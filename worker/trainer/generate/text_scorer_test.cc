@@ -1,6 +1,7 @@
 #include "worker/trainer/generate/text_scorer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -273,6 +274,64 @@ TEST(TextScorer, LogProbsOnAGpu_HaveTheBitsOfTrainingsLosses) {
     c.name += ", documents";
     c.shape.documents = true;
     ExpectBitsOf(c);
+  }
+}
+
+// How far log-probabilities of the passes that write 13 tokens of each text are from those that
+// training gives, in the mean.
+double MeanDistance(Generator& generator) {
+  std::vector<TextStart> starts;
+  std::vector<ScoreRequest> texts;
+  for (int32_t i = 0; i < generator.plan_options().batch; ++i) {
+    const Tokens prompt = {i % 37, 5, 2};
+    starts.push_back({prompt, i, 13});
+    texts.push_back({prompt, 0});
+  }
+  std::vector<std::vector<float>> written(texts.size());
+  EXPECT_TRUE(generator.Begin(starts).ok());
+  for (int pass = 0; pass < 13; ++pass) {
+    EXPECT_TRUE(pass == 0 || generator.Launch().ok());
+    const absl::StatusOr<Drawn> drawn = generator.Take();
+    EXPECT_TRUE(drawn.ok());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      texts[i].tokens.push_back(drawn->tokens[i]);
+      ++texts[i].scored;
+      written[i].push_back(drawn->log_prob[i]);
+    }
+  }
+  const auto scored = generator.Score(texts);
+  EXPECT_TRUE(scored.ok()) << scored.status();
+  double sum = 0.0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (size_t k = 0; k < written[i].size(); ++k) {
+      sum += std::fabs((*scored)[i][k] - written[i][k]);
+    }
+  }
+  return sum / (13.0 * static_cast<double>(texts.size()));
+}
+
+// Rows that are wide enough for products to take the norms on themselves, by warps and by
+// warpgroups.
+TEST(TextScorer, WideModelsOnAGpu_WriteNearTheirScores) {
+  if (kernels::GpuCount() == 0) {
+    GTEST_SKIP() << "no GPU";
+  }
+  const auto gpu = OpenGpu("cuda:0", /*deterministic=*/true);
+  ASSERT_TRUE(gpu.ok()) << gpu.status();
+  for (const std::string& family : Families()) {
+    Case c = {family, TinyModel(family), "bf16", "bf16", {8, 256, false}, gpu->get()};
+    c.model.set_hidden(1024);
+    c.model.set_head_dim(64);
+    c.model.set_ffn_hidden(512);
+    c.model.set_max_position(256);
+    c.model.set_init_std(0.05);
+    for (const int64_t batch : {4, 40}) {
+      const std::unique_ptr<Generator> generator = MakeWriter(WriterOptions(c, batch));
+      const double distance = MeanDistance(*generator);
+      // In the mean 2e-3 to 1e-2 by roundings (docs/generate.md).
+      EXPECT_LT(distance, 0.02) << family << ", " << batch << " texts";
+      EXPECT_GT(distance, 0.0) << family << ": the passes that write have the bits of training";
+    }
   }
 }
 

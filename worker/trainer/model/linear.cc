@@ -93,19 +93,45 @@ GemmArgs Linear::Dgrad(LayerFormat format, const TensorView& dy, const TensorVie
   return gemm;
 }
 
+bool Linear::TakesNorm(const kernels::Exec& exec, const NormedInput& input) const {
+  TensorView y = input.x;
+  y.shape[y.rank - 1] = weight_.rows();
+  GemmArgs product = Fprop(LayerFormat::kPlain, y);
+  product.a = input.x;
+  product.input_norm = input.norm;
+  return kernels::TakesInputNorm(exec, product);
+}
+
 absl::StatusOr<GemmArgs> Linear::ForwardProduct(const kernels::Exec& exec,
                                                 const Pass& pass,
-                                                const TensorView& y) const {
+                                                const TensorView& y,
+                                                const NormedInput& input) const {
   const LayerFormat format = x_.InForce(pass);
   HEARTH_RETURN_IF_ERROR(x_.In(format).BeforeProduct(exec, x_.plain(), false));
   HEARTH_RETURN_IF_ERROR(w_.In(format).BeforeProduct(exec, weight_, false));
-  return Fprop(format, y);
+  GemmArgs product = Fprop(format, y);
+  if (!input.empty()) {
+    product.a = input.x;
+    product.input_norm = input.norm;
+  }
+  return product;
 }
 
 absl::Status Linear::Forward(const kernels::Exec& exec,
                              const Pass& pass,
-                             const TensorView& y) const {
-  HEARTH_ASSIGN_OR_RETURN(const GemmArgs product, ForwardProduct(exec, pass, y));
+                             const TensorView& y,
+                             const NormedInput& input) const {
+  HEARTH_ASSIGN_OR_RETURN(const GemmArgs product, ForwardProduct(exec, pass, y, input));
+  return kernels::Gemm(exec, product);
+}
+
+absl::Status Linear::ForwardSum(const kernels::Exec& exec,
+                                const Pass& pass,
+                                const TensorView& addend,
+                                const TensorView& y) const {
+  HEARTH_ASSIGN_OR_RETURN(GemmArgs product, ForwardProduct(exec, pass, y));
+  product.beta = 1.0;
+  product.addend = addend.data == y.data ? TensorView() : addend;
   return kernels::Gemm(exec, product);
 }
 

@@ -10,6 +10,15 @@
 
 namespace hearth::trainer {
 
+// What a layer reads where its product takes the norm of its input on itself
+// (kernels::TakesInputNorm): the values before the norm. Without a weight: nothing.
+struct NormedInput {
+  kernels::TensorView x;
+  kernels::InputNorm norm;
+
+  bool empty() const { return norm.weight.empty(); }
+};
+
 class Linear {
  public:
   // Bound to the buffers that the plan has for its GEMM sites.
@@ -23,10 +32,16 @@ class Linear {
   // Whether something other than the GEMMs reads dy: the gradient of the bias.
   bool NeedsPlainDy() const { return !d_bias_.empty(); }
 
-  // x settled; y: [N, out].
+  // x settled, or `input` in its place; y: [N, out].
   absl::Status Forward(const kernels::Exec& exec,
                        const Pass& pass,
-                       const kernels::TensorView& y) const;
+                       const kernels::TensorView& y,
+                       const NormedInput& input = {}) const;
+  // The same with `addend` added, which may be y.
+  absl::Status ForwardSum(const kernels::Exec& exec,
+                          const Pass& pass,
+                          const kernels::TensorView& addend,
+                          const kernels::TensorView& y) const;
   // dy settled. dw (+)= dyT x, db += column sums of dy, dx = dy w; dx [N, in] is overwritten.
   // `plain_dy` stands for dy's plain form where another buffer holds it.
   absl::Status Backward(const kernels::Exec& exec,
@@ -45,11 +60,14 @@ class Linear {
   // operation: their operands are ready.
   absl::StatusOr<kernels::GemmArgs> ForwardProduct(const kernels::Exec& exec,
                                                    const Pass& pass,
-                                                   const kernels::TensorView& y) const;
+                                                   const kernels::TensorView& y,
+                                                   const NormedInput& input = {}) const;
   absl::StatusOr<kernels::GemmArgs> InputGradientProduct(const kernels::Exec& exec,
                                                          const Pass& pass,
                                                          const kernels::TensorView& plain_dy,
                                                          const kernels::TensorView& dx) const;
+  // Whether Forward and ForwardProduct take `input`.
+  bool TakesNorm(const kernels::Exec& exec, const NormedInput& input) const;
   size_t WorkspaceBytes(const kernels::Exec& exec) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 

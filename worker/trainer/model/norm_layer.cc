@@ -30,6 +30,7 @@ NormLayer::NormLayer(const ModelContext& context,
     : slot_(slot),
       layer_(layer),
       layer_norm_(context.shape().norm == spec::Norm::kLayerNorm),
+      training_(context.plan.training),
       input_(input) {
   const ParameterStore& p = *context.parameters;
   const Numerics& n = context.numerics;
@@ -49,6 +50,11 @@ NormLayer::NormLayer(const ModelContext& context,
   rms_backward_.round_dx = layer_backward_.round_dx = n.activation;
 }
 
+kernels::InputNorm NormLayer::AsInputNorm() const {
+  return layer_norm_ ? kernels::InputNorm()
+                     : kernels::InputNorm{rms_forward_.weight, rms_forward_.eps};
+}
+
 bool NormLayer::WritesBlocks(const kernels::Exec& exec) const {
   const auto writes = [&](auto args) {
     args.x = input_;
@@ -61,13 +67,13 @@ absl::Status NormLayer::Forward(const kernels::Exec& exec,
                                 const Stream& stream,
                                 const OperandTarget& output) {
   const bool fused = !stream.delta.empty();
-  if (!fused && stream.sum.data != input_.data) {
+  if (training_ && !fused && stream.sum.data != input_.data) {
     return absl::InternalError("a norm without a delta must read its own input buffer");
   }
   // Both norms have arguments of the same names. The sum goes into the input's buffer, where the
   // backward pass reads it.
   const auto bind = [&](auto& args) {
-    args.x = fused ? stream.delta : input_;
+    args.x = fused ? stream.delta : stream.sum;
     args.residual = fused ? stream.sum : TensorView();
     args.sum = fused ? input_ : TensorView();
     args.y = output.plain;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/norm/norm.h"
 #include "worker/trainer/model/sub_block.h"
 
@@ -16,9 +17,12 @@ class NormLayer {
             const kernels::TensorView& input,
             const kernels::TensorView& stats);
 
+  // As a product takes it on itself; without a weight for a LayerNorm.
+  kernels::InputNorm AsInputNorm() const;
   // Whether Forward can write forms with block scales.
   bool WritesBlocks(const kernels::Exec& exec) const;
-  // With a delta: input = sum + delta first. Without: `stream.sum` must be the input buffer itself.
+  // With a delta: input = sum + delta first. Without: in training `stream.sum` must be the input
+  // buffer itself.
   // The result goes where `output` says.
   absl::Status Forward(const kernels::Exec& exec,
                        const Stream& stream,
@@ -45,6 +49,7 @@ class NormLayer {
   spec::Slot slot_;
   int layer_;
   bool layer_norm_;
+  bool training_;
   kernels::TensorView input_;
   kernels::RmsNormForwardArgs rms_forward_;
   kernels::RmsNormBackwardArgs rms_backward_;

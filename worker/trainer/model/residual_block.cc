@@ -47,12 +47,28 @@ absl::Status ResidualBlock::Normalise(const kernels::Exec& exec,
   return x.Settle(exec, pass, target, forms);
 }
 
+NormedInput ResidualBlock::WithoutNorm(const kernels::Exec& exec,
+                                       const Pass& pass,
+                                       const Stream& stream) const {
+  if (training_ || !exec.thin_products || !stream.delta.empty() || Quantised(pass)) {
+    return {};
+  }
+  const NormedInput input = {stream.sum, norm_.AsInputNorm()};
+  return !input.empty() && in_.TakesNorm(exec, input) ? input : NormedInput();
+}
+
 absl::Status ResidualBlock::Run(const kernels::Exec& exec,
                                 const Pass& pass,
                                 Stream& stream,
                                 Forms forms) {
+  if (const NormedInput input = WithoutNorm(exec, pass, stream); !input.empty()) {
+    HEARTH_RETURN_IF_ERROR(Inner(exec, pass, input));
+    HEARTH_RETURN_IF_ERROR(out_.ForwardSum(exec, pass, stream.sum, delta_));
+    stream = {delta_, TensorView()};
+    return absl::OkStatus();
+  }
   HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, forms));
-  HEARTH_RETURN_IF_ERROR(Inner(exec, pass));
+  HEARTH_RETURN_IF_ERROR(Inner(exec, pass, {}));
   HEARTH_RETURN_IF_ERROR(out_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
   stream = {input_, delta_};

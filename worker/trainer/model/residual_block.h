@@ -43,8 +43,10 @@ class ResidualBlock : public SubBlock {
                 const spec::NormedBuffers& ids,
                 const Slots& slots);
 
-  // From the norm's output to what out() reads, in the forms that it reads.
-  virtual absl::Status Inner(const kernels::Exec& exec, const Pass& pass) = 0;
+  // From the norm's output, or `input` in its place, to what out() reads, in the forms that it reads.
+  virtual absl::Status Inner(const kernels::Exec& exec,
+                             const Pass& pass,
+                             const NormedInput& input) = 0;
   // From d_delta, the gradient of out()'s output, to that of in()'s output in all forms that its
   // products read; with the gradient of out()'s weight. Returns the plain form.
   virtual absl::StatusOr<kernels::TensorView> InnerBackward(const kernels::Exec& exec,
@@ -62,7 +64,8 @@ class ResidualBlock : public SubBlock {
   Stream Restored(const Pass& pass, const Stream& stream) const;
 
   // All of Forward, with these forms of the norm's output. Leaves the sum to the next norm, which
-  // adds on its way through the rows.
+  // adds on its way through the rows; or, where the products take norms on themselves, adds in the
+  // last product.
   absl::Status Run(const kernels::Exec& exec, const Pass& pass, Stream& stream, Forms forms);
   // The norm, in these forms.
   absl::Status Normalise(const kernels::Exec& exec,
@@ -71,6 +74,10 @@ class ResidualBlock : public SubBlock {
                          Forms forms);
 
  private:
+  // The stream as in() reads it, if its product takes the norm on itself: in passes of few tokens
+  // that nothing is kept of, where short kernels are what takes the time. Else empty.
+  NormedInput WithoutNorm(const kernels::Exec& exec, const Pass& pass, const Stream& stream) const;
+
   RecomputeLevels levels_;
   bool training_;
   kernels::TensorView input_;

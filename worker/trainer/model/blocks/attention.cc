@@ -47,7 +47,9 @@ class Attention : public ResidualBlock {
   }
   // What the projection made to attention output, plain.
   absl::Status AttendPlain(const kernels::Exec& exec, int64_t documents);
-  absl::Status Inner(const kernels::Exec& exec, const Pass& pass) override;
+  absl::Status Inner(const kernels::Exec& exec,
+                     const Pass& pass,
+                     const NormedInput& input) override;
   absl::StatusOr<TensorView> InnerBackward(const kernels::Exec& exec,
                                            const Pass& pass,
                                            const TensorView& d_delta) override;
@@ -160,8 +162,10 @@ absl::Status Attention::AttendPlain(const kernels::Exec& exec, int64_t documents
   return kernels::AttentionForward(exec, With(attention_forward_, documents));
 }
 
-absl::Status Attention::Inner(const kernels::Exec& exec, const Pass& pass) {
-  HEARTH_RETURN_IF_ERROR(in().Forward(exec, pass, qkv_));
+absl::Status Attention::Inner(const kernels::Exec& exec,
+                              const Pass& pass,
+                              const NormedInput& input) {
+  HEARTH_RETURN_IF_ERROR(in().Forward(exec, pass, qkv_, input));
   HEARTH_RETURN_IF_ERROR(AttendPlain(exec, pass.documents));
   // Attention writes no quantised forms: they take a pass of their own.
   return out().x().Make(exec, pass, attention_, attention_again_ ? Forms::kRows : Forms::kBoth);
@@ -174,7 +178,7 @@ absl::Status Attention::Restore(const kernels::Exec& exec, const Pass& pass, Str
     HEARTH_RETURN_IF_ERROR(Run(exec, pass, stream, Forms::kBoth));
   } else if (level == Recompute::kAttention) {
     HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, own, Forms::kBoth));
-    HEARTH_RETURN_IF_ERROR(Inner(exec, pass));
+    HEARTH_RETURN_IF_ERROR(Inner(exec, pass, {}));
   } else if (level >= Recompute::kNormAct) {
     HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, own, Forms::kColumns));
   }

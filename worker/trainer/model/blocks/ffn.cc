@@ -26,14 +26,20 @@ class DenseFfn : public ResidualBlock {
   absl::Status Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) override;
 
  private:
-  absl::Status Inner(const kernels::Exec& exec, const Pass& pass) override;
+  absl::Status Inner(const kernels::Exec& exec,
+                     const Pass& pass,
+                     const NormedInput& input) override;
   absl::StatusOr<TensorView> InnerBackward(const kernels::Exec& exec,
                                            const Pass& pass,
                                            const TensorView& d_delta) override;
   // kColumns: of what was kept. Else of projected_, with `keep` keeping it as the plan says;
-  // `project`: which the in projection writes first.
-  absl::Status Activate(
-      const kernels::Exec& exec, const Pass& pass, Forms forms, bool keep, bool project) const;
+  // `project`: which the in projection writes first, of `input` if there is one.
+  absl::Status Activate(const kernels::Exec& exec,
+                        const Pass& pass,
+                        Forms forms,
+                        bool keep,
+                        bool project,
+                        const NormedInput& input = {}) const;
   // d_delta to d_activated_, and that to the gradient of projected_, whose plain form overwrites
   // projected_.
   absl::Status ActivateBackward(const kernels::Exec& exec,
@@ -69,8 +75,12 @@ DenseFfn::DenseFfn(const ModelContext& c,
   }
 }
 
-absl::Status DenseFfn::Activate(
-    const kernels::Exec& exec, const Pass& pass, Forms forms, bool keep, bool project) const {
+absl::Status DenseFfn::Activate(const kernels::Exec& exec,
+                                const Pass& pass,
+                                Forms forms,
+                                bool keep,
+                                bool project,
+                                const NormedInput& input) const {
   const Operand& x = out().x();
   const OperandTarget target = x.Target(pass, false, true, forms);
   // Evaluation keeps nothing.
@@ -87,7 +97,7 @@ absl::Status DenseFfn::Activate(
   // Backward reads what such passes keep, or else the projection itself.
   args.input_read = for_backward_ && (!narrow || kept_.empty());
   if (project) {
-    HEARTH_ASSIGN_OR_RETURN(args.product, in().ForwardProduct(exec, pass, projected_));
+    HEARTH_ASSIGN_OR_RETURN(args.product, in().ForwardProduct(exec, pass, projected_, input));
   }
   HEARTH_RETURN_IF_ERROR(function_.Forward(exec, args));
   return x.Settle(exec, pass, target, forms);
@@ -114,10 +124,13 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec,
   return dy.Settle(exec, pass, args.gradient);
 }
 
-absl::Status DenseFfn::Inner(const kernels::Exec& exec, const Pass& pass) {
+absl::Status DenseFfn::Inner(const kernels::Exec& exec,
+                             const Pass& pass,
+                             const NormedInput& input) {
   // From kFfn on backward projects again, so forward does not keep it.
   const bool keep = Level(pass) < Recompute::kFfn;
-  return Activate(exec, pass, activated_again_ ? Forms::kRows : Forms::kBoth, keep, true);
+  const Forms forms = activated_again_ ? Forms::kRows : Forms::kBoth;
+  return Activate(exec, pass, forms, keep, true, input);
 }
 
 absl::Status DenseFfn::Restore(const kernels::Exec& exec, const Pass& pass, Stream& stream) {
