@@ -267,8 +267,8 @@ HEARTH_ADD_PRODUCT(80, 40, "%40", "%41", "%42", "%43", "%44", HEARTH_32(0), HEAR
 #undef HEARTH_32
 #undef HEARTH_8
 
-// As MultiplyBf16 with 128 columns: sums[64, 128] = (add ? sums : 0) + a[64, 32] b[32, 128] in FP8, both
-// along k. The tensor core's sums are shorter than fp32 here (GemmArgs::fast_accumulation).
+// As MultiplyBf16 with 128 columns: sums[64, 128] = (add ? sums : 0) + a[64, 32] b[32, 128] in FP8,
+// both along k. The tensor core's sums are shorter than fp32 here (GemmArgs::fast_accumulation).
 #define HEARTH_MULTIPLY_FP8(Name, formats)                                                  \
   __device__ __forceinline__ void Name(float(&d)[64], uint64_t a, uint64_t b, bool add) {   \
     asm volatile(                                                                           \

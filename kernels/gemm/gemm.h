@@ -38,10 +38,10 @@ inline constexpr size_t kScaleBoundary = 16;
 // order of the sums differs. GemmPathOf tells which.
 //   addend  : optional, what beta multiplies instead of c, which is then not read: c's shape, dtype
 //             and leading dimension; may alias a or b, not c
-//   input_norm : optional, its weight [K] T: a stands for its rows as RMSNorm leaves them. Their rstd,
-//             1 / sqrt(mean(a^2) + eps), comes after the sums: a product of round(a * weight), times
-//             rstd, in other roundings than RmsNormForward and a product of what it writes. For
-//             y = x wT; CUDA: for products that ThinGemm does (thin_gemm.h)
+//   input_norm : optional, its weight [K] T: a stands for its rows as RMSNorm leaves them. Their
+//             rstd, 1 / sqrt(mean(a^2) + eps), comes after the sums: a product of round(a *
+//             weight), times rstd, in other roundings than RmsNormForward and a product of what it
+//             writes. For y = x wT; CUDA: for products that ThinGemm does (thin_gemm.h)
 //   batch   : so many products at once. The views are of the first; the matrices of the others lie
 //             stride_a, stride_b and stride_c (addend too) elements further on each. Only plain
 //             operands without bias and rounding

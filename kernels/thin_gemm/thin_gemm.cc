@@ -57,8 +57,8 @@ std::optional<ThinTiling> Divide(ThinTiling tiling, const ThinGpu& gpu) {
 
 // What a division among groups takes, in bytes that a multiprocessor reads meanwhile: operands and
 // sums, twice as much with two blocks but half of it beside the other's; and what each block,
-// clusters, and clusters of eight cost. Fitted to the products of `ops perf -o thin_gemm` on an H200,
-// about 150 kB a microsecond.
+// clusters, and clusters of eight cost. Fitted to the products of `ops perf -o thin_gemm` on an
+// H200, about 150 kB a microsecond.
 constexpr int64_t kBytesOfBlock = 500;
 constexpr int64_t kBytesOfCluster = 50'000;
 constexpr int64_t kBytesOfEight = 60'000;

@@ -194,8 +194,8 @@ class GroupRing {
   int end_;
 };
 
-// Where a thread's sums are: sums[4 j + 2 half + i] is token first + 8 half, row 8 j + column + i of
-// the block's. Each of four warps has 16 tokens.
+// Where a thread's sums are: sums[4 j + 2 half + i] is that of token + 8 half and of row 8 j +
+// column + i of the block's. Each of four warps has 16 tokens.
 struct GroupPlace {
   int token = static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
   int column = static_cast<int>(threadIdx.x) % 4 * 2;
@@ -269,15 +269,9 @@ __global__ void __launch_bounds__(ThinTile{kThinGroupTokens, kRows, true}.thread
   __shared__ GroupBarriers barriers;
   __shared__ float squares[kTile.squares()];
   static_assert(sizeof(barriers) + sizeof(squares) == kTile.fixed_bytes());
-  // The same offset in all blocks.
-  unsigned char* const memory =
-      raw + (kThinAlignment - SharedAddress(raw) % kThinAlignment) % kThinAlignment;
-  const int rank = static_cast<int>(blockIdx.x) % p.splits;
-  const int first_col = static_cast<int>(blockIdx.x) / p.splits * kCols;
-  const int first = p.slices * rank / p.splits;
-  const int end = p.slices * (rank + 1) / p.splits;
-  const GroupsRing ring(maps, p, memory, barriers, first_col, first, end);
-  const InputNormWeights norm(memory + kTile.ring_bytes(p.stages));
+  const BlockPart block(p, raw, kCols);
+  const GroupsRing ring(maps, p, block.memory, barriers, block.first_col, block.first, block.end);
+  const InputNormWeights norm(block.memory + kTile.ring_bytes(p.stages));
   const bool fills = threadIdx.x == kFirstFiller;
   if (fills) {
     PrefetchMap(maps.w);
@@ -285,15 +279,12 @@ __global__ void __launch_bounds__(ThinTile{kThinGroupTokens, kRows, true}.thread
     ring.Begin();
   }
   if constexpr (kNorm) {
-    norm.Load(p, first, end);
+    norm.Load(p, block.first, block.end);
   }
-  if (!kSwiglu && p.bias != nullptr && threadIdx.x < kQuads &&
-      first_col + static_cast<int>(threadIdx.x) * 4 < p.width) {
-    PrefetchToL2(p.bias + first_col + threadIdx.x * 4);
-  }
+  block.PrefetchBias(p, kCols);
   TakeTurn();
   __syncthreads();
-  const FoundSums<kRows, kTile.pitch()> found(reinterpret_cast<float*>(memory));
+  const FoundSums<kRows, kTile.pitch()> found(reinterpret_cast<float*>(block.memory));
   if (threadIdx.x < kFirstFiller) {
     typename GroupsRing::Products sums = {};
     float own_squares[2] = {};
@@ -304,7 +295,7 @@ __global__ void __launch_bounds__(ThinTile{kThinGroupTokens, kRows, true}.thread
       ring.MultiplyAll(sums);
     }
     if (p.splits == 1) {
-      FinishAlone<kRows, kSwiglu, kNorm>(p, sums, own_squares, first_col);
+      FinishAlone<kRows, kSwiglu, kNorm>(p, sums, own_squares, block.first_col);
       return;
     }
     // All warps have left the ring.
@@ -319,13 +310,13 @@ __global__ void __launch_bounds__(ThinTile{kThinGroupTokens, kRows, true}.thread
   __syncwarp();
   MeetCluster();
   // Warps of all blocks in turn take 32 fours of columns of a token, or of neighbouring tokens.
-  const int begin = (static_cast<int>(threadIdx.x) / 32 * p.splits + rank) * 32 +
+  const int begin = (static_cast<int>(threadIdx.x) / 32 * p.splits + block.rank) * 32 +
                     static_cast<int>(threadIdx.x) % 32;
   for (int i = begin; i < p.tokens * kQuads; i += p.splits * kTile.threads()) {
     const int token = i / kQuads;
     const int row = i % kQuads * 4;
     const float factor = kNorm ? RstdOfCluster(p, squares + token) : 1.0F;
-    Columns<kSwiglu, 4>(p, first_col + row).Finish(token, factor, [&](int part) {
+    Columns<kSwiglu, 4>(p, block.first_col + row).Finish(token, factor, [&](int part) {
       return found.OfCluster(token, row + part * kCols, p.splits);
     });
   }

@@ -1,10 +1,12 @@
-// What the kernels of thin_gemm.h have in common: what they are given, the norm of x on its way, the
-// sums that a block leaves in its shared memory, and how sums become columns of y.
+// What the kernels of thin_gemm.h have in common: what they are given, the norm of x on its way,
+// the sums that a block leaves in its shared memory, and how sums become columns of y.
 #pragma once
 
 #include <cuda.h>
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_address.cuh"
 #include "kernels/cuda/util.cuh"
 #include "kernels/swiglu/arithmetic.cuh"
 #include "kernels/thin_gemm/thin_tiling.h"
@@ -32,6 +34,31 @@ struct Params {
   // Rows of w from the first half of a block's rows to its second half: in SwiGLU these are gate
   // and up of the same columns.
   int32_t half_stride;
+};
+
+// A block's part of the product, and its shared memory from an aligned address on, at the same
+// offset in all blocks. `cols`: of y, that a block has.
+struct BlockPart {
+  unsigned char* memory;
+  int rank;       // in the cluster
+  int first_col;  // of y
+  int first;      // stages of K
+  int end;
+
+  __device__ __forceinline__ BlockPart(const Params& p, unsigned char* raw, int cols)
+      : memory(raw + (kThinAlignment - SharedAddress(raw) % kThinAlignment) % kThinAlignment),
+        rank(static_cast<int>(blockIdx.x) % p.splits),
+        first_col(static_cast<int>(blockIdx.x) / p.splits * cols),
+        first(p.slices * rank / p.splits),
+        end(p.slices * (rank + 1) / p.splits) {}
+
+  // The bias of the block's columns to the L2 cache; all threads.
+  __device__ __forceinline__ void PrefetchBias(const Params& p, int cols) const {
+    const int at = static_cast<int>(threadIdx.x) * 4;
+    if (p.bias != nullptr && at < cols && first_col + at < p.width) {
+      PrefetchToL2(p.bias + first_col + at);
+    }
+  }
 };
 
 // Neighbouring sums of a token.

@@ -29,7 +29,7 @@ struct ThinTile {
   bool groups = false;
 
   constexpr int threads() const { return groups ? 128 + 32 : kThinThreads; }
-  // Without groups.
+  // Warps that divide the rows, without groups.
   constexpr int warps_of_rows() const { return rows / 32; }
   // Warps with the same rows, each with a part of every stage's depth.
   constexpr int warps_of_depth() const { return kThinThreads / 32 / warps_of_rows(); }

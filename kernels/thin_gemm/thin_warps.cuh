@@ -36,6 +36,17 @@ class Ring {
   Ring(const Maps& maps, const Params& p, unsigned char* memory, TmaBarrier* full, int first_row)
       : maps_(maps), p_(p), memory_(memory), full_(full), first_row_(first_row) {}
 
+  // One thread: initialises the barriers and asks for the weights of the first `ready` stages.
+  __device__ __forceinline__ void Begin(int first, int ready) const {
+    for (int slot = 0; slot < p_.stages; ++slot) {
+      full_[slot].Init(1);
+    }
+    FenceBarrierInit();
+    FenceForTma();
+    for (int slot = 0; slot < ready; ++slot) {
+      FillWeights(slot, first + slot);
+    }
+  }
   // One thread: announces a stage and asks for its part of w, slice `slice` of K.
   __device__ __forceinline__ void FillWeights(int slot, int slice) const {
     full_[slot].ArriveAndExpect(kTile.stage_bytes());
@@ -51,8 +62,8 @@ class Ring {
   }
 
   // sums += the warp's part of a stage. With a norm x comes weighed, and squares += those of tokens
-  // lane / 4 and every eight further, of the warp's part of the depth. `at`: of the stage, among the
-  // norm's weights.
+  // lane / 4 and every eight further, of the warp's part of the depth. `at`: of the stage, among
+  // the norm's weights.
   template <bool kNorm>
   __device__ __forceinline__ void Multiply(
       int slot, const InputNormWeights& norm, int at, Products& sums, Squares& squares) const {
@@ -207,47 +218,31 @@ __global__ void __launch_bounds__(kThinThreads, ThinTile{kTokens, kRows}.most_re
   constexpr ThinTile kTile = {kTokens, kRows};
   __shared__ float squares[kTile.squares()];
   static_assert(sizeof(full) + sizeof(squares) == kTile.fixed_bytes());
-  // The same offset in all blocks.
-  unsigned char* const memory =
-      raw + (kThinAlignment - SharedAddress(raw) % kThinAlignment) % kThinAlignment;
-  const int rank = static_cast<int>(blockIdx.x) % p.splits;
-  const int first_col = static_cast<int>(blockIdx.x) / p.splits * kCols;
-  const int first = p.slices * rank / p.splits;
-  const int end = p.slices * (rank + 1) / p.splits;
-  const int ready = min(end - first, p.stages);
-  const Ring<kTokens, kRows> ring(maps, p, memory, full, first_col);
-  const InputNormWeights norm(memory + kTile.ring_bytes(p.stages));
+  const BlockPart block(p, raw, kCols);
+  const int ready = min(block.end - block.first, p.stages);
+  const Ring<kTokens, kRows> ring(maps, p, block.memory, full, block.first_col);
+  const InputNormWeights norm(block.memory + kTile.ring_bytes(p.stages));
   if (threadIdx.x == 0) {
     PrefetchMap(maps.w);
     PrefetchMap(maps.x);
-    for (int slot = 0; slot < p.stages; ++slot) {
-      full[slot].Init(1);
-    }
-    FenceBarrierInit();
-    FenceForTma();
-    for (int slot = 0; slot < ready; ++slot) {
-      ring.FillWeights(slot, first + slot);
-    }
+    ring.Begin(block.first, ready);
   }
   if constexpr (kNorm) {
-    norm.Load(p, first, end);
+    norm.Load(p, block.first, block.end);
   }
-  if (!kSwiglu && p.bias != nullptr && threadIdx.x < kQuads &&
-      first_col + static_cast<int>(threadIdx.x) * 4 < p.width) {
-    PrefetchToL2(p.bias + first_col + threadIdx.x * 4);
-  }
+  block.PrefetchBias(p, kCols);
   TakeTurn();
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < ready; ++slot) {
-      ring.FillTokens(slot, first + slot);
+      ring.FillTokens(slot, block.first + slot);
     }
   }
   __syncthreads();
   typename Ring<kTokens, kRows>::Products sums = {};
   typename Ring<kTokens, kRows>::Squares own = {};
-  ring.template MultiplyAll<kNorm>(first, end, norm, sums, own);
+  ring.template MultiplyAll<kNorm>(block.first, block.end, norm, sums, own);
   __syncthreads();
-  const WarpSums<kTokens, kRows> found(reinterpret_cast<float*>(memory));
+  const WarpSums<kTokens, kRows> found(reinterpret_cast<float*>(block.memory));
   found.Leave(sums);
   if constexpr (kNorm) {
     found.LeaveSquares(own, squares);
@@ -255,10 +250,10 @@ __global__ void __launch_bounds__(kThinThreads, ThinTile{kTokens, kRows}.most_re
   // Warps of all blocks in turn take 32 fours of columns of a token, or of neighbouring tokens: a
   // thread's columns are always the same.
   static_assert(kThinThreads % kQuads == 0);
-  const int begin = (static_cast<int>(threadIdx.x) / 32 * p.splits + rank) * 32 +
+  const int begin = (static_cast<int>(threadIdx.x) / 32 * p.splits + block.rank) * 32 +
                     static_cast<int>(threadIdx.x) % 32;
   const int row = begin % kQuads * 4;
-  const Columns<kSwiglu, 4> columns(p, first_col + row);
+  const Columns<kSwiglu, 4> columns(p, block.first_col + row);
   found.AddWarps(p.tokens);
   if constexpr (kNorm) {
     found.AddSquares(squares);
