@@ -210,7 +210,7 @@ TEST(Generator, NormsInProducts_GiveTheLogitsOfTheTrainersForward) {
     ASSERT_TRUE(SetEnv("HEARTH_THIN_GEMM", "always", true));
     const std::vector<Text> texts = ExpectLogitsOfForward(c.model);
     unsetenv("HEARTH_THIN_GEMM");  // NOLINT(concurrency-mt-unsafe): no other thread runs
-    // LayerNorms stay apart. Of the others some sum rounds differently.
+    // LayerNorms stay apart; with the others some sum rounds differently.
     EXPECT_EQ(texts[0].logits == apart[0].logits, c.model.norm() == "layernorm");
   }
 }

@@ -43,7 +43,8 @@ class ResidualBlock : public SubBlock {
                 const spec::NormedBuffers& ids,
                 const Slots& slots);
 
-  // From the norm's output, or `input` in its place, to what out() reads, in the forms that it reads.
+  // From the norm's output, or `input` in its place, to what out() reads, in the forms that it
+  // reads.
   virtual absl::Status Inner(const kernels::Exec& exec,
                              const Pass& pass,
                              const NormedInput& input) = 0;
