@@ -47,8 +47,8 @@ bool Plain(const TensorView& view) {
 // Whether the product has nothing beside its operands, and rows enough.
 bool Simple(const GemmArgs& product) {
   return product.bias.empty() && product.alpha == 1.0 && product.beta == 0.0 &&
-         product.scalars == nullptr && product.input_norm.weight.empty() && product.lda == 0 && product.ldb == 0 && product.ldc == 0 &&
-         product.a.rows() >= kFewestRows;
+         product.scalars == nullptr && product.input_norm.weight.empty() && product.lda == 0 &&
+         product.ldb == 0 && product.ldc == 0 && product.a.rows() >= kFewestRows;
 }
 bool Plain(const GemmArgs& product) {
   return Plain(product.a) && Plain(product.b) && Simple(product);

@@ -161,10 +161,15 @@ absl::Status CheckAddendAndBatch(const GemmArgs& args) {
   return absl::OkStatus();
 }
 
-// Shorter rows are normalised as fast by a kernel of their own: on an H200 64 texts of hearth-112m
-// (768) have 180,400 tok/s with it and 172,400 without, those of Qwen2.5-0.5B (896) 68,600 and
-// 73,200.
-constexpr int64_t kLeastNormedDepth = 896;
+// What input_norm asks of the product.
+absl::Status CheckInputNorm(const GemmArgs& args, const GemmExtents& e) {
+  if (IsNarrow(args.a.dtype) || IsNarrow(args.b.dtype) || args.transpose_a || !args.transpose_b ||
+      args.alpha != 1.0 || args.batch != 1 || args.scalars != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOp, ": input_norm is for y = x wT of plain operands"));
+  }
+  return RequireCount(args.input_norm.weight, args.a.dtype, e.k, kOp, "the norm's weight");
+}
 
 }  // namespace
 
@@ -214,8 +219,7 @@ absl::Status CanImplement(const GemmArgs& args) {
     HEARTH_RETURN_IF_ERROR(RequireCount(args.bias, args.bias.dtype, e.n, kOp, "bias"));
   }
   if (!args.input_norm.weight.empty()) {
-    HEARTH_RETURN_IF_ERROR(
-        RequireCount(args.input_norm.weight, args.a.dtype, e.k, kOp, "the norm's weight"));
+    HEARTH_RETURN_IF_ERROR(CheckInputNorm(args, e));
   }
   HEARTH_RETURN_IF_ERROR(CheckAddendAndBatch(args));
   return RequireRound(args.round_c, kOp);
@@ -243,13 +247,14 @@ bool IsMixed(const GemmArgs& args) {
 }
 
 bool TakesInputNorm(const Exec& exec, const GemmArgs& args) {
-  const bool gains = ExtentsOf(args).k >= kLeastNormedDepth && !ThinGemmAsked("norms");
   if constexpr (kBuiltWithCuda) {
     if (exec.device == Device::kCuda) {
-      return (gains || ThinGemmAsked("always")) && cuda::ThinFormOf(exec, args).has_value();
+      return cuda::GainsByInputNorm(exec, args);
     }
   }
-  return exec.thin_products && ThinGemmAsked("always");
+  // The widths that a GPU would take.
+  const GemmExtents e = ExtentsOf(args);
+  return exec.thin_products && ThinGemmAsked("always") && e.n % 8 == 0 && e.k % 8 == 0;
 }
 
 absl::Status Gemm(const Exec& exec, const GemmArgs& args) {

@@ -14,6 +14,12 @@ namespace hearth::kernels {
 // Bytes: cuBLASLt 13 does not support FP8 products whose tensors' scales lie elsewhere.
 inline constexpr size_t kScaleBoundary = 16;
 
+// GemmArgs::input_norm.
+struct InputNorm {
+  TensorView weight;
+  double eps = 0.0;
+};
+
 // c = round_c(alpha * op(a) * op(b) + beta * c + bias)
 //   a    : [M, K], or [K, M] if transpose_a        b : [K, N], or [N, K] if transpose_b
 //   c    : [M, N], read only if beta != 0; may not alias a or b
@@ -57,10 +63,6 @@ inline constexpr size_t kScaleBoundary = 16;
 //   dw += dyT x   : a = dy, b = x,  transpose_a, beta = 1
 // and with FP8 operands, from copies by columns: dx: a = dy, b = wT [K, N], transpose_b;
 //   dw: a = dyT [N, M], b = xT [K, M], transpose_b.
-struct InputNorm {
-  TensorView weight;
-  double eps = 0.0;
-};
 struct GemmArgs {
   TensorView a;
   TensorView b;
@@ -90,8 +92,8 @@ struct GemmArgs {
   int64_t stride_c = 0;
 };
 
-// Whether Gemm and GatedGemmForward take `args` with its input_norm, and gain by it. (On the CPU
-// they would lose: only where HEARTH_THIN_GEMM is "always".)
+// Whether Gemm and GatedGemmForward take `args` with its input_norm, and gain by it. On the CPU
+// they would lose: there only where HEARTH_THIN_GEMM is "always", for tests.
 bool TakesInputNorm(const Exec& exec, const GemmArgs& args);
 
 // What the views and leading dimensions of a call amount to.

@@ -123,10 +123,7 @@ T RoundedTo(DType round, T value) {
 // Rows that are normalised on their way, one of the products of a linear layer. Without BLAS, as
 // references and tests are all that call it.
 template <typename T>
-absl::Status MultiplyNormed(const Exec& exec, const GemmArgs& args) {
-  if (args.transpose_a || !args.transpose_b || args.alpha != 1.0 || args.batch != 1) {
-    return absl::UnimplementedError(absl::StrCat(kOp, ": input_norm is for y = x wT"));
-  }
+void MultiplyNormed(const Exec& exec, const GemmArgs& args) {
   const GemmExtents e = ExtentsOf(args);
   const T* const weight = args.input_norm.weight.as<T>();
   const T* const bias = args.bias.as<T>();
@@ -154,7 +151,6 @@ absl::Status MultiplyNormed(const Exec& exec, const GemmArgs& args) {
       }
     }
   });
-  return absl::OkStatus();
 }
 
 // Sums rows [begin, end) of x into out.
@@ -201,13 +197,18 @@ absl::Status Gemm(const Exec& exec, const GemmArgs& args) {
   if (args.scalars != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(kOp, ": scalars are for a GPU"));
   }
-  if (args.a.dtype != DType::kF32 && args.a.dtype != DType::kF64 && args.batch == 1) {
+  const bool widened = args.a.dtype != DType::kF32 && args.a.dtype != DType::kF64;
+  if (widened && !args.input_norm.weight.empty()) {
+    return absl::UnimplementedError(absl::StrCat(kOp, ": input_norm of ", DebugString(args.a)));
+  }
+  if (widened && args.batch == 1) {
     return MultiplyWidened(exec, args);
   }
   HEARTH_RETURN_IF_ERROR(RequireStorage(exec, args.a.dtype, kOp));
-  return DispatchFloating(args.a.dtype, [&]<typename T>() -> absl::Status {
+  return DispatchFloating(args.a.dtype, [&]<typename T>() {
     if (!args.input_norm.weight.empty()) {
-      return MultiplyNormed<T>(exec, args);
+      MultiplyNormed<T>(exec, args);
+      return absl::OkStatus();
     }
     const GemmExtents e = ExtentsOf(args);
     for (int64_t i = 0; i < args.batch; ++i) {

@@ -25,9 +25,10 @@ namespace hearth::kernels {
 //   gate_up : [M, 2F], round(x wT), or absent: nobody reads it
 //   y       : [M, F], round(silu(gate) * up) of what gate_up has or would have: on a GPU the bits
 //             that SwigluForward gives of it
-//   tile_rows, splits : CUDA: rows of w that a block has (kThinTiles), and blocks that divide K
-//             among them (1, 2, 4 or 8); 0: TileThinGemm decides. Bits depend on both and on the
-//             GPU's size, not on the other rows of x as long as M stays up to 16, 32 or 64
+//   tile_rows, splits : CUDA: rows of w that a block has (kThinTiles, kThinGroupRows), and blocks
+//             that divide K among them (1, 2, 4 or 8); 0: TileThinGemm decides. Bits depend on
+//             both, on the kernel and on the GPU's size, not on the other rows of x as long as M
+//             stays up to 16, 32 or 64
 //   warps   : CUDA: the kernel for every GPU (thin_warps.cuh), also where warpgroups could multiply
 struct ThinGemmArgs {
   TensorView x;
@@ -47,7 +48,7 @@ struct ThinGemmArgs {
 // CPU: gate_up, where swiglu has none. CUDA: none.
 size_t ThinGemmWorkspaceBytes(const ThinGemmArgs& args);
 // CUDA: the same bits in every run. With Exec::early_start the kernel before in the stream must not
-// write w or bias: they are read while it runs. It may write x.
+// write w, bias or the norm's weight: they are read while it runs. It may write x.
 // Errors: kInvalidArgument (shape, dtype, workspace); kUnimplemented on a GPU (storage; compute
 // capability below 9.0; M above 64; K, N or F no multiple of 8; views that are not aligned to 16
 // bytes; more blocks than run at once).
@@ -61,6 +62,8 @@ namespace cuda {
 // does all that `args` asks for. `args` has passed CanImplement.
 std::optional<ThinGemmArgs> ThinFormOf(const Exec& exec, const GemmArgs& args);
 std::optional<ThinGemmArgs> ThinFormOf(const Exec& exec, const GatedGemmForwardArgs& args);
+// Whether the product is one of those with its input_norm, and faster than after RmsNormForward.
+bool GainsByInputNorm(const Exec& exec, const GemmArgs& args);
 }  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -13,6 +13,8 @@ namespace {
 
 enum class Form : uint8_t { kPlain, kBias, kSwiglu };
 
+enum class Addend : uint8_t { kNone, kInPlace, kBeside };
+
 struct Shape {
   const char* name;
   int64_t M, N, K;  // N: rows of w
@@ -22,18 +24,18 @@ struct Shape {
   bool cuda_only = false;  // the CPU's reference takes long
   bool warps = false;
   bool norm = false;
-  bool addend = false;
+  Addend addend = Addend::kNone;
 };
 
-// The same with a norm of x on its way, and with an addend, which y is.
+// The same with a fused norm of x, and with an addend: y itself, or a view of its own.
 constexpr Shape Normed(Shape s, const char* name) {
   s.name = name;
   s.norm = true;
   return s;
 }
-constexpr Shape Added(Shape s, const char* name) {
+constexpr Shape Added(Shape s, const char* name, Addend addend = Addend::kInPlace) {
   s.name = name;
-  s.addend = true;
+  s.addend = addend;
   return s;
 }
 
@@ -77,7 +79,7 @@ constexpr Shape kShapes[] = {
     {"groups_swiglu_rows32_64x144x1544", 64, 144, 1544, Form::kSwiglu, 1, 32, true},
     {"groups_swiglu_rows64_40x144x1544", 40, 144, 1544, Form::kSwiglu, 4, 64, true},
     {"groups_swiglu_rows80_64x304x1544", 64, 304, 1544, Form::kSwiglu, 1, 80, true},
-    // With a norm of x on its way, and with an addend.
+    // With a fused norm of x, and with an addend.
     Normed({"", 1, 64, 64}, "norm_1x64x64"),
     Normed({"", 5, 72, 136, Form::kBias}, "norm_5x72x136_bias"),
     Normed({"", 17, 64, 1000, Form::kPlain, 4}, "norm_17x64x1000_splits4"),
@@ -91,6 +93,8 @@ constexpr Shape kShapes[] = {
     Added({"", 3, 72, 136, Form::kBias}, "addend_3x72x136_bias"),
     Added({"", 64, 72, 520, Form::kPlain, 4, 64, false, true}, "addend_warps_64x72x520_splits4"),
     Added({"", 64, 768, 2048, Form::kPlain, 0, 0, true}, "addend_112m_down_64x768x2048"),
+    Added({"", 64, 136, 1544, Form::kBias, 1}, "addend_beside_64x136x1544", Addend::kBeside),
+    Added({"", 8, 136, 200}, "addend_beside_8x136x200", Addend::kBeside),
     Normed(Added({"", 64, 136, 200, Form::kBias}, ""), "norm_addend_64x136x200_bias"),
     // Those of models: hearth-112m, Qwen2.5-0.5B and 1.5B.
     {"112m_qkv_64x1152x768", 64, 1152, 768},
@@ -122,8 +126,8 @@ ThinGemmArgs ArgsOf(const Shape& s, const Buffers& b) {
   if (s.norm) {
     args.input_norm = {b["norm_weight"], 1e-5};
   }
-  if (s.addend) {
-    args.addend = args.y;
+  if (s.addend != Addend::kNone) {
+    args.addend = s.addend == Addend::kInPlace ? args.y : b["addend"];
   }
   return args;
 }
@@ -134,7 +138,12 @@ OpCase CommonOf(const Shape& s) {
   const double spread = 1.5 / std::sqrt(static_cast<double>(s.K));
   c.buffers = {{"x", {s.M, s.K}},
                {"w", {s.N, s.K}, Role::kInput, {Fill::kNormal, 0.0, spread}},
-               {"y", {s.M, swiglu ? s.N / 2 : s.N}, s.addend ? Role::kAccumulate : Role::kOutput}};
+               {"y",
+                {s.M, swiglu ? s.N / 2 : s.N},
+                s.addend == Addend::kInPlace ? Role::kAccumulate : Role::kOutput}};
+  if (s.addend == Addend::kBeside) {
+    c.buffers.push_back({"addend", {s.M, s.N}});
+  }
   if (s.norm) {
     c.buffers.push_back({"norm_weight", {s.K}, Role::kInput, {Fill::kNormal, 1.0, 0.3}});
   }
@@ -206,6 +215,12 @@ absl::Status ThroughDoors(const Exec& exec,
   product.c = s.form == Form::kSwiglu ? gate_up : y;
   product.bias = b["bias"];
   product.transpose_b = true;
+  const ThinGemmArgs thin = ArgsOf(s, b);
+  product.input_norm = thin.input_norm;
+  if (!thin.addend.empty()) {
+    product.beta = 1.0;
+    product.addend = thin.addend;
+  }
   if (s.form != Form::kSwiglu) {
     return Gemm(exec, product);
   }
@@ -238,6 +253,9 @@ constexpr Shape kDoors[] = {
     {"door_3x136x200_bias", 3, 136, 200, Form::kBias},
     {"door_64x768x768", 64, 768, 768},
     {"door_swiglu_17x272x200", 17, 272, 200, Form::kSwiglu},
+    Normed({"", 64, 136, 200, Form::kBias}, "door_norm_64x136x200_bias"),
+    Normed({"", 40, 272, 200, Form::kSwiglu}, "door_norm_swiglu_40x272x200"),
+    Added({"", 64, 136, 200}, "door_addend_64x136x200", Addend::kBeside),
 };
 
 // Products of models, timed at one row and at 64, as the op divides them, by warps, and in another

@@ -1,4 +1,4 @@
-// What the kernels of thin_gemm.h have in common: what they are given, the norm of x on its way,
+// What the kernels of thin_gemm.h have in common: what they are given, the fused norm of x,
 // the sums that a block leaves in its shared memory, and how sums become columns of y.
 #pragma once
 
@@ -94,7 +94,7 @@ __device__ __forceinline__ Sums<N> RoundedToBf16(const Sums<N>& in) {
   return out;
 }
 
-// The norm of x on its way. A row's rstd is one factor for all of its products, so that it comes
+// The fused norm of x. A row's rstd is one factor for all of its products, so that it comes
 // after the sums: blocks multiply round(x * weight), and add up squares of x as they read it.
 class InputNormWeights {
  public:

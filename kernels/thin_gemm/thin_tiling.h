@@ -67,7 +67,7 @@ struct ThinShape {
   int64_t width = 0;   // columns of y
   int64_t depth = 0;   // K
   bool swiglu = false;
-  bool norm = false;  // of x, on its way
+  bool norm = false;  // of x, fused
 };
 
 struct ThinGpu {
