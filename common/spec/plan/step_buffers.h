@@ -192,7 +192,7 @@ struct StepBuffers {
   TokenBuffers batch;
   std::vector<LayerBuffers> layers;
   std::vector<SiteBuffers> sites;  // in the order of forward
-  BufferId delta;                  // what a sub-block adds to the residual stream
+  BufferId delta;                  // what a sub-block adds to the residual stream, or all of it
   HeadBuffers head;
   GradientBuffers gradients;
   QuantBuffers quant;

@@ -202,16 +202,46 @@ TEST(Generator, EveryFamily_GivesTheLogitsOfTheTrainersForward) {
   }
 }
 
-// Where products take the norms on themselves the stream goes through other buffers.
+// As long as it lives, products of the CPU apply norms. No other thread runs.
+class NormsInProducts {
+ public:
+  NormsInProducts() { EXPECT_TRUE(SetEnv("HEARTH_THIN_GEMM", "always")); }
+  ~NormsInProducts() { UnsetEnv("HEARTH_THIN_GEMM"); }
+  NormsInProducts(const NormsInProducts&) = delete;
+  NormsInProducts& operator=(const NormsInProducts&) = delete;
+};
+
+// Where products apply the norms the stream goes through other buffers.
 TEST(Generator, NormsInProducts_GiveTheLogitsOfTheTrainersForward) {
+  UnsetEnv("HEARTH_THIN_GEMM");
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name + c.model.ShortDebugString());
     const std::vector<Text> apart = ExpectLogitsOfForward(c.model);
-    ASSERT_TRUE(SetEnv("HEARTH_THIN_GEMM", "always", true));
+    const NormsInProducts norms;
     const std::vector<Text> texts = ExpectLogitsOfForward(c.model);
-    unsetenv("HEARTH_THIN_GEMM");  // NOLINT(concurrency-mt-unsafe): no other thread runs
     // LayerNorms stay apart; with the others some sum rounds differently.
     EXPECT_EQ(texts[0].logits == apart[0].logits, c.model.norm() == "layernorm");
+  }
+}
+
+v1::ModelSpec WithFfn(v1::ModelSpec model, int32_t width) {
+  model.set_ffn_hidden(width);
+  return model;
+}
+v1::ModelSpec WithOneHeadOf(v1::ModelSpec model, int32_t head_dim) {
+  model.set_kv_heads(1);
+  model.set_head_dim(head_dim);
+  return model;
+}
+
+// A product whose width is no multiple of 8 leaves the norm to its own op: in one of the two blocks
+// of each layer, or in the other.
+TEST(Generator, NormsInSomeProducts_GiveTheLogitsOfTheTrainersForward) {
+  const v1::ModelSpec llama = TinyModel("llama");
+  for (const v1::ModelSpec& model : {WithFfn(llama, 18), WithOneHeadOf(llama, 6)}) {
+    SCOPED_TRACE(model.ShortDebugString());
+    const NormsInProducts norms;
+    ExpectLogitsOfForward(model);
   }
 }
 
@@ -428,6 +458,18 @@ TEST(Generator, Fp8Weights_CachedIsAsComputedAgain) {
         tokens.push_back(texts[i].tokens[t]);
       }
     }
+  }
+}
+
+// The magnitudes that fix the scales are those of what norms write, so norms stay apart there.
+TEST(Generator, Fp8Weights_HaveTheSameScalesWithNormsInProducts) {
+  UnsetEnv("HEARTH_THIN_GEMM");
+  const v1::ModelSpec model = Fp8Model("llama");
+  const std::vector<Text> apart = Write(*MakeIn("fp8", model, 4), Prompts(), 12);
+  const NormsInProducts norms;
+  const std::vector<Text> texts = Write(*MakeIn("fp8", model, 4), Prompts(), 12);
+  for (size_t i = 0; i < apart.size(); ++i) {
+    EXPECT_EQ(texts[i].logits, apart[i].logits) << "text " << i;
   }
 }
 

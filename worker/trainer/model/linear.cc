@@ -21,6 +21,11 @@ Operand SiteDy(const ModelContext& context, const spec::SiteBuffers& site) {
   return context.DyOperand(site.weight, site.layer, context.Floats(site.dy));
 }
 
+void SetInput(const FusedNormInput& input, GemmArgs& product) {
+  product.a = input.x;
+  product.input_norm = input.norm;
+}
+
 // a bT, summed along the rows of both.
 void SetOperands(const ProductOperand& a, const ProductOperand& b, bool fast, GemmArgs& gemm) {
   gemm.a = a.values;
@@ -93,26 +98,25 @@ GemmArgs Linear::Dgrad(LayerFormat format, const TensorView& dy, const TensorVie
   return gemm;
 }
 
-bool Linear::TakesNorm(const kernels::Exec& exec, const NormedInput& input) const {
+bool Linear::TakesNorm(const kernels::Exec& exec, const FusedNormInput& input) const {
+  // Shapes and alignment decide; every buffer is aligned alike.
   TensorView y = input.x;
   y.shape[y.rank - 1] = weight_.rows();
   GemmArgs product = Fprop(LayerFormat::kPlain, y);
-  product.a = input.x;
-  product.input_norm = input.norm;
+  SetInput(input, product);
   return kernels::TakesInputNorm(exec, product);
 }
 
 absl::StatusOr<GemmArgs> Linear::ForwardProduct(const kernels::Exec& exec,
                                                 const Pass& pass,
                                                 const TensorView& y,
-                                                const NormedInput& input) const {
+                                                const FusedNormInput& input) const {
   const LayerFormat format = x_.InForce(pass);
   HEARTH_RETURN_IF_ERROR(x_.In(format).BeforeProduct(exec, x_.plain(), false));
   HEARTH_RETURN_IF_ERROR(w_.In(format).BeforeProduct(exec, weight_, false));
   GemmArgs product = Fprop(format, y);
   if (!input.empty()) {
-    product.a = input.x;
-    product.input_norm = input.norm;
+    SetInput(input, product);
   }
   return product;
 }
@@ -120,7 +124,7 @@ absl::StatusOr<GemmArgs> Linear::ForwardProduct(const kernels::Exec& exec,
 absl::Status Linear::Forward(const kernels::Exec& exec,
                              const Pass& pass,
                              const TensorView& y,
-                             const NormedInput& input) const {
+                             const FusedNormInput& input) const {
   HEARTH_ASSIGN_OR_RETURN(const GemmArgs product, ForwardProduct(exec, pass, y, input));
   return kernels::Gemm(exec, product);
 }

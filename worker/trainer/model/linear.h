@@ -10,9 +10,9 @@
 
 namespace hearth::trainer {
 
-// What a layer reads where its product takes the norm of its input on itself
-// (kernels::TakesInputNorm): the values before the norm. Without a weight: nothing.
-struct NormedInput {
+// What a layer reads where its product applies the norm of its input (kernels::TakesInputNorm): the
+// values before the norm. Without a weight: nothing.
+struct FusedNormInput {
   kernels::TensorView x;
   kernels::InputNorm norm;
 
@@ -36,7 +36,7 @@ class Linear {
   absl::Status Forward(const kernels::Exec& exec,
                        const Pass& pass,
                        const kernels::TensorView& y,
-                       const NormedInput& input = {}) const;
+                       const FusedNormInput& input = {}) const;
   // The same with `addend` added, which may be y.
   absl::Status ForwardSum(const kernels::Exec& exec,
                           const Pass& pass,
@@ -61,13 +61,13 @@ class Linear {
   absl::StatusOr<kernels::GemmArgs> ForwardProduct(const kernels::Exec& exec,
                                                    const Pass& pass,
                                                    const kernels::TensorView& y,
-                                                   const NormedInput& input = {}) const;
+                                                   const FusedNormInput& input = {}) const;
   absl::StatusOr<kernels::GemmArgs> InputGradientProduct(const kernels::Exec& exec,
                                                          const Pass& pass,
                                                          const kernels::TensorView& plain_dy,
                                                          const kernels::TensorView& dx) const;
   // Whether Forward and ForwardProduct take `input`.
-  bool TakesNorm(const kernels::Exec& exec, const NormedInput& input) const;
+  bool TakesNorm(const kernels::Exec& exec, const FusedNormInput& input) const;
   size_t WorkspaceBytes(const kernels::Exec& exec) const;
   void AppendParams(const ModelContext& context, std::vector<int>& params) const;
 

@@ -17,12 +17,12 @@ class NormLayer {
             const kernels::TensorView& input,
             const kernels::TensorView& stats);
 
-  // As a product takes it on itself; without a weight for a LayerNorm.
+  // As a product applies it; without a weight for a LayerNorm.
   kernels::InputNorm AsInputNorm() const;
   // Whether Forward can write forms with block scales.
   bool WritesBlocks(const kernels::Exec& exec) const;
-  // With a delta: input = sum + delta first. Without: in training `stream.sum` must be the input
-  // buffer itself.
+  // With a delta: input = sum + delta first. Without: reads `stream.sum` and leaves the input
+  // buffer as it is; in training they must be one.
   // The result goes where `output` says.
   absl::Status Forward(const kernels::Exec& exec,
                        const Stream& stream,

@@ -47,28 +47,34 @@ absl::Status ResidualBlock::Normalise(const kernels::Exec& exec,
   return x.Settle(exec, pass, target, forms);
 }
 
-NormedInput ResidualBlock::WithoutNorm(const kernels::Exec& exec,
-                                       const Pass& pass,
-                                       const Stream& stream) const {
-  if (training_ || !exec.thin_products || !stream.delta.empty() || Quantised(pass)) {
+FusedNormInput ResidualBlock::InputForFusedNorm(const kernels::Exec& exec,
+                                                const Pass& pass,
+                                                const Stream& stream) const {
+  // A pass that quantises x, or records its magnitudes, reads what the norm writes.
+  const bool plain = in_.x().InForce(pass) == spec::LayerFormat::kPlain && !pass.record;
+  if (training_ || !exec.thin_products || !stream.delta.empty() || !plain) {
     return {};
   }
-  const NormedInput input = {stream.sum, norm_.AsInputNorm()};
-  return !input.empty() && in_.TakesNorm(exec, input) ? input : NormedInput();
+  const FusedNormInput input = {stream.sum, norm_.AsInputNorm()};
+  return !input.empty() && in_.TakesNorm(exec, input) ? input : FusedNormInput();
 }
 
 absl::Status ResidualBlock::Run(const kernels::Exec& exec,
                                 const Pass& pass,
                                 Stream& stream,
                                 Forms forms) {
-  if (const NormedInput input = WithoutNorm(exec, pass, stream); !input.empty()) {
-    HEARTH_RETURN_IF_ERROR(Inner(exec, pass, input));
+  const FusedNormInput input = InputForFusedNorm(exec, pass, stream);
+  // Where a block before has added, the whole stream lies where this one's delta goes.
+  const bool adds = !input.empty() || stream.sum.data == delta_.data;
+  if (input.empty()) {
+    HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, forms));
+  }
+  HEARTH_RETURN_IF_ERROR(Inner(exec, pass, input));
+  if (adds) {
     HEARTH_RETURN_IF_ERROR(out_.ForwardSum(exec, pass, stream.sum, delta_));
     stream = {delta_, TensorView()};
     return absl::OkStatus();
   }
-  HEARTH_RETURN_IF_ERROR(Normalise(exec, pass, stream, forms));
-  HEARTH_RETURN_IF_ERROR(Inner(exec, pass, {}));
   HEARTH_RETURN_IF_ERROR(out_.Forward(exec, pass, delta_));
   HEARTH_RETURN_IF_ERROR(DropForward(exec, pass, dropout_, delta_));
   stream = {input_, delta_};

@@ -47,7 +47,7 @@ class ResidualBlock : public SubBlock {
   // reads.
   virtual absl::Status Inner(const kernels::Exec& exec,
                              const Pass& pass,
-                             const NormedInput& input) = 0;
+                             const FusedNormInput& input) = 0;
   // From d_delta, the gradient of out()'s output, to that of in()'s output in all forms that its
   // products read; with the gradient of out()'s weight. Returns the plain form.
   virtual absl::StatusOr<kernels::TensorView> InnerBackward(const kernels::Exec& exec,
@@ -65,8 +65,7 @@ class ResidualBlock : public SubBlock {
   Stream Restored(const Pass& pass, const Stream& stream) const;
 
   // All of Forward, with these forms of the norm's output. Leaves the sum to the next norm, which
-  // adds on its way through the rows; or, where the products take norms on themselves, adds in the
-  // last product.
+  // adds on its way through the rows; or, where products apply norms, the last product adds.
   absl::Status Run(const kernels::Exec& exec, const Pass& pass, Stream& stream, Forms forms);
   // The norm, in these forms.
   absl::Status Normalise(const kernels::Exec& exec,
@@ -75,9 +74,11 @@ class ResidualBlock : public SubBlock {
                          Forms forms);
 
  private:
-  // The stream as in() reads it, if its product takes the norm on itself: in passes of few tokens
-  // that nothing is kept of, where short kernels are what takes the time. Else empty.
-  NormedInput WithoutNorm(const kernels::Exec& exec, const Pass& pass, const Stream& stream) const;
+  // The stream as in() reads it, if its product applies the norm: in passes of few tokens of which
+  // nothing is kept, where launches of short kernels dominate. Else empty.
+  FusedNormInput InputForFusedNorm(const kernels::Exec& exec,
+                                   const Pass& pass,
+                                   const Stream& stream) const;
 
   RecomputeLevels levels_;
   bool training_;

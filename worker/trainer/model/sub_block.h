@@ -4,7 +4,8 @@
 //   The stream's value is sum + delta.
 //   Forward:  input = sum + delta;  delta' = f(norm(input));  stream' = (input, delta')
 //
-// The addition is fused with the norm that follows it, so the stream travels as the pair. Buffers
+// The addition is fused with the norm that follows it, so the stream travels as the pair; or, in
+// passes whose products apply norms, with the product before it, and delta' is empty. Buffers
 // are planned in common/spec/plan/blocks and bound by their handles in the constructors; no call
 // allocates.
 #pragma once
@@ -90,7 +91,8 @@ class RecomputeLevels {
   spec::Recompute plain_;
 };
 
-// Rows of the residual stream, [N, C] each. `delta` is empty before the first sub-block.
+// Rows of the residual stream, [N, C] each. `delta` is empty before the first sub-block, and behind
+// one whose last product has added it.
 struct Stream {
   kernels::TensorView sum;
   kernels::TensorView delta;

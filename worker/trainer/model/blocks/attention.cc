@@ -49,7 +49,7 @@ class Attention : public ResidualBlock {
   absl::Status AttendPlain(const kernels::Exec& exec, int64_t documents);
   absl::Status Inner(const kernels::Exec& exec,
                      const Pass& pass,
-                     const NormedInput& input) override;
+                     const FusedNormInput& input) override;
   absl::StatusOr<TensorView> InnerBackward(const kernels::Exec& exec,
                                            const Pass& pass,
                                            const TensorView& d_delta) override;
@@ -164,7 +164,7 @@ absl::Status Attention::AttendPlain(const kernels::Exec& exec, int64_t documents
 
 absl::Status Attention::Inner(const kernels::Exec& exec,
                               const Pass& pass,
-                              const NormedInput& input) {
+                              const FusedNormInput& input) {
   HEARTH_RETURN_IF_ERROR(in().Forward(exec, pass, qkv_, input));
   HEARTH_RETURN_IF_ERROR(AttendPlain(exec, pass.documents));
   // Attention writes no quantised forms: they take a pass of their own.

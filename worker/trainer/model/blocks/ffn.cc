@@ -28,7 +28,7 @@ class DenseFfn : public ResidualBlock {
  private:
   absl::Status Inner(const kernels::Exec& exec,
                      const Pass& pass,
-                     const NormedInput& input) override;
+                     const FusedNormInput& input) override;
   absl::StatusOr<TensorView> InnerBackward(const kernels::Exec& exec,
                                            const Pass& pass,
                                            const TensorView& d_delta) override;
@@ -39,7 +39,7 @@ class DenseFfn : public ResidualBlock {
                         Forms forms,
                         bool keep,
                         bool project,
-                        const NormedInput& input = {}) const;
+                        const FusedNormInput& input = {}) const;
   // d_delta to d_activated_, and that to the gradient of projected_, whose plain form overwrites
   // projected_.
   absl::Status ActivateBackward(const kernels::Exec& exec,
@@ -80,7 +80,7 @@ absl::Status DenseFfn::Activate(const kernels::Exec& exec,
                                 Forms forms,
                                 bool keep,
                                 bool project,
-                                const NormedInput& input) const {
+                                const FusedNormInput& input) const {
   const Operand& x = out().x();
   const OperandTarget target = x.Target(pass, false, true, forms);
   // Evaluation keeps nothing.
@@ -126,7 +126,7 @@ absl::Status DenseFfn::ActivateBackward(const kernels::Exec& exec,
 
 absl::Status DenseFfn::Inner(const kernels::Exec& exec,
                              const Pass& pass,
-                             const NormedInput& input) {
+                             const FusedNormInput& input) {
   // From kFfn on backward projects again, so forward does not keep it.
   const bool keep = Level(pass) < Recompute::kFfn;
   const Forms forms = activated_again_ ? Forms::kRows : Forms::kBoth;
