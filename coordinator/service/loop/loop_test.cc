@@ -33,7 +33,8 @@ class LoopTest : public testing::Test {
     for (int second = 0; second < 40; ++second) {  // past the grace of a start
       clock_.Advance(absl::Seconds(1));
       Beat(1);
-      Beat(2);
+      // A second that passes while the loop times its own Tick would delay the next one.
+      BeatAndWait(2);
     }
     Settle();
   }
@@ -59,6 +60,13 @@ class LoopTest : public testing::Test {
   }
   void Beat(uint64_t connection) {
     loop_->PostFromAgent(AgentHeartbeat{connection, v1::Heartbeat()}, nullptr);
+  }
+  // The answer comes at the end of the batch, after its Tick.
+  void BeatAndWait(uint64_t connection) {
+    absl::Notification done;
+    loop_->PostFromAgent(AgentHeartbeat{connection, v1::Heartbeat()},
+                         [&done](const Reply&) { done.Notify(); });
+    done.WaitForNotification();
   }
   v1::WorkerState StateOf(const std::string& worker) {
     v1::WorkerState state = v1::WORKER_STATE_UNSPECIFIED;
