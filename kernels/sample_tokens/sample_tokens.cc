@@ -31,8 +31,8 @@ absl::Status CheckSamplingRule(const SamplingRule& rule) {
   if (!(rule.top_p > 0.0 && rule.top_p <= 1.0)) {
     return OutOfRange("top_p", rule.top_p, "(0, 1]");
   }
-  if (!(rule.min_p >= 0.0 && rule.min_p < 1.0)) {
-    return OutOfRange("min_p", rule.min_p, "[0, 1)");
+  if (!(rule.min_p >= 0.0 && rule.min_p <= 1.0)) {
+    return OutOfRange("min_p", rule.min_p, "[0, 1]");
   }
   if (!(rule.repetition_penalty >= 1e-3 && rule.repetition_penalty <= 1e3)) {
     return OutOfRange("repetition_penalty", rule.repetition_penalty, "[1e-3, 1e3]");

@@ -25,7 +25,7 @@ struct SamplingRule {
   double temperature = 1.0;         // >= 0; 0 = the most likely token
   int64_t top_k = 0;                // >= 0; 0 = all
   double top_p = 1.0;               // (0, 1]; 1 = all
-  double min_p = 0.0;               // [0, 1); 0 = all
+  double min_p = 0.0;               // [0, 1]; 0 = all
   double repetition_penalty = 1.0;  // > 0; 1 = none, larger avoids what was seen
   uint64_t seed = 1;
 };

@@ -141,6 +141,8 @@ TEST(SampleTokens, MinP_KeepsAShareOfTheLargest) {
   SamplingRule rule;
   rule.min_p = 0.3;  // 0.12 and more
   EXPECT_EQ(Drawn(Counts(Row(LogitsOf(kFive)), rule, 2000)), (std::set<size_t>{1, 3, 4}));
+  rule.min_p = 1;
+  EXPECT_EQ(Drawn(Counts(Row(LogitsOf(kFive)), rule, 200)), (std::set<size_t>{1}));
 }
 
 TEST(SampleTokens, RepetitionPenalty_DividesPositiveAndMultipliesNegativeLogits) {
@@ -263,7 +265,7 @@ TEST(CheckSamplingRule, OutOfRange_NamesTheSetting) {
   } rows[] = {
       {"temperature", [](SamplingRule& r, double v) { r.temperature = v; }, {-1, nan, 1e9, 1e-9}},
       {"top_p", [](SamplingRule& r, double v) { r.top_p = v; }, {0, -1, 1.5, nan}},
-      {"min_p", [](SamplingRule& r, double v) { r.min_p = v; }, {-0.1, 1, nan}},
+      {"min_p", [](SamplingRule& r, double v) { r.min_p = v; }, {-0.1, 1.1, nan}},
       {"top_k", [](SamplingRule& r, double v) { r.top_k = static_cast<int64_t>(v); }, {-1}},
       {"repetition_penalty",
        [](SamplingRule& r, double v) { r.repetition_penalty = v; },
