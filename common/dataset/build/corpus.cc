@@ -215,9 +215,11 @@ absl::Status Corpus::Find(const std::string& except) {
                                 }),
                  files_.end());
   }
+  bool any_fields = false;
   for (const TextFile& file : files_) {
     files_bytes_ += file.size;
     const InputFormat& format = FormatOfFile(file.path, *format_);
+    any_fields |= format.has_fields;
     if (!options_.chat.empty()) {
       if (format.kind != InputFormat::Kind::kJsonLines) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -232,6 +234,13 @@ absl::Status Corpus::Find(const std::string& except) {
           file.path, ": --field must say which field of each ",
           format.kind == InputFormat::Kind::kCsv ? "record" : "line", " has the text"));
     }
+  }
+  // What has no fields would be read as text, however much it looks like JSON.
+  if (!options_.field.empty() && !files_.empty() && !any_fields) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(files_[0].path,
+                     ": --field is for .jsonl and .csv files; --format jsonl or csv says that a "
+                     "file of another name, or standard input, is one"));
   }
   return absl::OkStatus();
 }

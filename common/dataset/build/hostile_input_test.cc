@@ -100,6 +100,7 @@ TEST_F(HostileInputTest, CsvRecordWithoutEnd_NamesWhereItBegins) {
 }
 
 TEST_F(HostileInputTest, Bombs_AreRefused) {
+  Write("good.jsonl", "{\"text\": \"good\"}\n");
   std::string zeros;
   zeros.append(50'000'000, '0');
   WriteGzip("bomb.gz", zeros);
