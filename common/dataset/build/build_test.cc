@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/dataset/dataset.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/dataset/tokenize/tokenizer.h"
 #include "common/fault/fault.h"
 #include "gmock/gmock.h"
@@ -177,6 +178,29 @@ TEST_F(BuildTest, Build_TrainedBpe_TravelsWithItsFiles) {
   EXPECT_EQ(*(*OpenTokenizerIn(root_ + "/checkpoint"))->Decode(tokens), text);
 }
 
+// A Hugging Face folder of another program records nothing for us: its own files say it.
+TEST_F(BuildTest, OpenTokenizerIn_AFolderFromElsewhere_ReadsItsFiles) {
+  ASSERT_TRUE(Build(Split("bpe", "bpe:300")).ok());
+  const std::string folder = root_ + "/elsewhere";
+  fs::create_directories(folder);
+  fs::copy_file(root_ + "/bpe/train/tokenizer.json", folder + "/tokenizer.json");
+  EXPECT_EQ((*OpenTokenizerIn(folder))->eos(), -1);
+  fs::copy_file(root_ + "/bpe/train/tokenizer_config.json", folder + "/tokenizer_config.json");
+  const auto bpe = OpenTokenizerIn(folder);
+  ASSERT_TRUE(bpe.ok()) << bpe.status();
+  EXPECT_EQ((*bpe)->eos(), 299);
+  const std::vector<int32_t> tokens = *(*bpe)->Encode("document 3");
+  EXPECT_EQ(tokens, *(*OpenTokenizerIn(root_ + "/bpe/train"))->Encode("document 3"));
+  // One of another kind: the model beside it counts, and without a model the file's error.
+  Write("elsewhere/tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  EXPECT_THAT(std::string(OpenTokenizerIn(folder).status().message()), HasSubstr("tokenizer.json"));
+  ASSERT_TRUE(Build(Split("model", "sentencepiece:360")).ok());
+  fs::copy_file(root_ + "/model/train/tokenizer.model", folder + "/tokenizer.model");
+  const auto model = OpenTokenizerIn(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->vocab(), 360);
+}
+
 TEST_F(BuildTest, Build_GivenJsonWithoutEndToken_AsksForIt) {
   BuildOptions options = Options("one");
   options.tokenizer = "bpe:280";
@@ -210,6 +234,17 @@ TEST_F(BuildTest, Build_JsonLines_EachLineIsADocument) {
   std::vector<int32_t> tokens(8);
   ASSERT_TRUE((*data)->Read(0, absl::MakeSpan(tokens), 257).ok());
   EXPECT_EQ(*NewBytesTokenizer()->Decode(tokens), "onetwo");
+}
+
+TEST_F(BuildTest, Build_FieldOfWhatHasNone_IsRefused) {
+  BuildOptions options = Options("out");
+  options.field = "text";
+  options.inputs = {root_ + "/in/data.json"};
+  Write("in/data.json", "{\"text\": \"good\"}\n");
+  EXPECT_THAT(std::string(Build(options).status().message()),
+              HasSubstr("data.json: --field is for .jsonl and .csv files"));
+  options.format = "jsonl";
+  EXPECT_TRUE(Build(options).ok());
 }
 
 TEST_F(BuildTest, Build_BadJsonLine_NamesFileAndLine) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/dataset/build/build.h"
 #include "common/dataset/dataset.h"
 #include "common/dataset/report/decode.h"

@@ -1,6 +1,7 @@
 #include "common/dataset/tokenize/choose_tokenizer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 #include "common/tokenizer/tokenizer_file.h"
+#include "common/tokenizer/tokenizer_kind.h"
 #include "common/tokenizer/train.h"
 
 namespace hearth::dataset {
@@ -154,6 +156,20 @@ absl::Status UseJson(const std::string& path,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenHuggingFaceJson(const std::string& path, Env& env) {
+  HEARTH_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
+  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::BpeTokenizer> parsed,
+                          tokenizer::BpeTokenizer::Parse(json, path));
+  int32_t eos = -1;
+  if (const std::string config = CompanionOf(path, kTokenizerConfigName); env.Exists(config)) {
+    HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(config));
+    HEARTH_ASSIGN_OR_RETURN(const std::string end,
+                            tokenizer::ConfigToken(text, "eos_token", config));
+    eos = end.empty() ? -1 : parsed->IdOf(end);
+  }
+  return NewBpeTokenizer(json, path, eos);
+}
+
 }  // namespace
 
 absl::StatusOr<TokenizerChoice> ParseTokenizerChoice(std::string_view text, Env& env) {
@@ -220,6 +236,32 @@ absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const TokenizerChoice& choice,
       break;
   }
   return chosen;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir, Env& env) {
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<TokenizerInfo> info, RecordedTokenizer(dir, env));
+  if (info.has_value()) {
+    return OpenTokenizer(*info, dir, env);
+  }
+  const std::string json = absl::StrCat(dir, "/", std::string(tokenizer::kBpeFileName));
+  const std::string model =
+      absl::StrCat(dir, "/", std::string(tokenizer::RowOf(TokenizerKind::kSentencePiece).file));
+  if (env.Exists(json)) {
+    absl::StatusOr<std::unique_ptr<Tokenizer>> bpe = OpenHuggingFaceJson(json, env);
+    // One of another kind often stands beside the model that it was made of.
+    if (bpe.ok() || !env.Exists(model)) {
+      return bpe;
+    }
+  }
+  if (!env.Exists(model)) {
+    return absl::FailedPreconditionError(absl::StrCat(dir, ": no tokenizer (",
+                                                      std::string(kTokenizerFileName),
+                                                      ", tokenizer.json or tokenizer.model)"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string bytes, env.ReadFile(model));
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<TokenizerProcess> process,
+                          TokenizerProcess::Start(bytes));
+  return process;
 }
 
 }  // namespace hearth::dataset

@@ -1,4 +1,4 @@
-// The tokenizer that `--tokenizer` names.
+// The tokenizer that `--tokenizer` names, and that of a folder.
 #pragma once
 
 #include <cstdint>
@@ -44,5 +44,13 @@ absl::StatusOr<ChosenTokenizer> ChooseTokenizer(const TokenizerChoice& choice,
                                                 std::string_view end_token,
                                                 const TrainingTexts& texts,
                                                 Env& env);
+
+// The tokenizer of a dataset, checkpoint or Hugging Face folder: what is recorded there
+// (RecordedTokenizer), else tokenizer.json, else tokenizer.model. The end token of a tokenizer.json
+// is the eos_token of the tokenizer_config.json beside it; -1 without one. Errors:
+// kFailedPrecondition (none of these, or kind "none"); those of BpeTokenizer::Parse and
+// TokenizerProcess::Start.
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir,
+                                                           Env& env = Env::Real());
 
 }  // namespace hearth::dataset

@@ -214,12 +214,4 @@ absl::StatusOr<std::optional<TokenizerInfo>> RecordedTokenizer(const std::string
   return std::optional<TokenizerInfo>(std::move(info.tokenizer));
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir, Env& env) {
-  HEARTH_ASSIGN_OR_RETURN(const std::optional<TokenizerInfo> info, RecordedTokenizer(dir, env));
-  if (!info.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat(dir, ": no tokenizer is recorded here"));
-  }
-  return OpenTokenizer(*info, dir, env);
-}
-
 }  // namespace hearth::dataset

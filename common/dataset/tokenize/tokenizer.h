@@ -120,9 +120,4 @@ absl::Status CopyTokenizer(const std::string& from, const std::string& to, Env& 
 absl::StatusOr<std::optional<TokenizerInfo>> RecordedTokenizer(const std::string& dir,
                                                                Env& env = Env::Real());
 
-// The tokenizer of a dataset folder or of a checkpoint folder. kFailedPrecondition: neither, or
-// kind "none".
-absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizerIn(const std::string& dir,
-                                                           Env& env = Env::Real());
-
 }  // namespace hearth::dataset

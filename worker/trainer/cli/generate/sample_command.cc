@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/dataset/tokenize/tokenizer.h"
 #include "common/hf/hf_config.h"
 #include "common/time/clock.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/dataset/tokenize/tokenizer.h"
 #include "common/hf/hf_config.h"
 #include "common/io/message_frame.h"

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/dataset/tokenize/tokenizer.h"
 
 namespace hearth::trainer {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "common/base/status_macros.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/dataset/tokenize/tokenizer.h"
 #include "common/spec/data/sample_tables.h"
 #include "worker/trainer/data/loader.h"

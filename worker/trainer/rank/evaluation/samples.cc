@@ -8,6 +8,7 @@
 #include "common/base/clip_text.h"
 #include "common/base/status.h"
 #include "common/base/status_macros.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/spec/evaluation/evaluation_table.h"
 #include "common/spec/model/position_limit.h"
 #include "worker/trainer/generate/text_request.h"
