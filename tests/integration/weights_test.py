@@ -108,6 +108,8 @@ class WeightsTest(unittest.TestCase):
         # The mean of one checkpoint is that checkpoint.
         c.jobctl("checkpoints", "average", self.checkpoint["path"], "--dtype", "f32", "--out", self.out("itself"))
         self.assertEqual(harness.sha256(self.out("itself/model.safetensors")), harness.sha256(self.out("hf/model.safetensors")))
+        refused = c.jobctl("checkpoints", "average", self.checkpoint["path"], "--last", 2, "--out", self.out("no"), check=False)
+        self.assertIn("--last is for a job's checkpoints", refused.stderr)
         # A job can start from what was written.
         spec = harness.tiny_job(os.path.join(c.dir, "tokens.bin"), 2, workers=1)
         spec["model"] = {"from": self.out("mean")}

@@ -79,6 +79,9 @@ absl::StatusOr<std::vector<LocalModel>> FindModels(Context& context,
   std::error_code unknown;
   const bool job =
       options.sources.size() == 1 && !std::filesystem::is_directory(options.sources[0], unknown);
+  if (!job && options.last.has_value()) {
+    return absl::InvalidArgumentError("--last is for a job's checkpoints, not for folders");
+  }
   if (!job) {
     for (const std::string& source : options.sources) {
       HEARTH_ASSIGN_OR_RETURN(LocalModel model,
@@ -92,8 +95,8 @@ absl::StatusOr<std::vector<LocalModel>> FindModels(Context& context,
   request.set_job_id(options.sources[0]);
   HEARTH_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse response,
                           client->Call<v1::ListCheckpointsResponse>(request));
-  const auto count =
-      std::min<int64_t>(options.last, static_cast<int64_t>(response.checkpoints_size()));
+  const auto count = std::min<int64_t>(options.last.value_or(5),
+                                       static_cast<int64_t>(response.checkpoints_size()));
   for (int64_t i = count; i-- > 0;) {  // newest first there
     HEARTH_ASSIGN_OR_RETURN(
         LocalModel model,
@@ -140,9 +143,8 @@ CLI::App* AddCheckpointAverage(CLI::App& app, CheckpointAverageOptions& options)
   add->add_option("source", options.sources,
                   "Job id (its last checkpoints), or checkpoint or Hugging Face folders")
       ->required();
-  add->add_option("--last", options.last, "Number of the job's newest checkpoints")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add->add_option("--last", options.last, "Number of the job's newest checkpoints (default: 5)")
+      ->check(CLI::PositiveNumber);
   add->add_option("--dtype", options.dtype, "Format of the weights")
       ->check(CLI::IsMember(DTypeNames(/*all=*/false)))
       ->capture_default_str();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct CheckpointExportOptions {
 
 struct CheckpointAverageOptions {
   std::vector<std::string> sources;  // folders, or one job's id
-  int64_t last = 5;                  // of a job
+  std::optional<int64_t> last;       // of a job; 5
   std::string dtype = "bf16";
   weights::ExportOptions options;
 };
