@@ -314,7 +314,7 @@ TEST(SamplesTest, Open_WhatCannotBeWritten_IsRefusedBeforeTheFirstStep) {
   const std::string text = spec.data().train(0).path();
   EXPECT_THAT(Samples::Open(spec, "", Env::Real()).status().message(),
               HasSubstr("train.samples: no dataset of data.train records a tokenizer"));
-  spec.mutable_train()->mutable_samples(1)->set_min_p(1);
+  spec.mutable_train()->mutable_samples(1)->set_min_p(1.5);
   EXPECT_THAT(Samples::Open(spec, text, Env::Real()).status().message(),
               HasSubstr("train.samples[1]: "));
   spec.mutable_train()->mutable_samples(1)->clear_min_p();
