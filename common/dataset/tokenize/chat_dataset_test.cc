@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/dataset/build/build.h"
 #include "common/dataset/dataset.h"
 #include "common/dataset/report/decode.h"
 #include "common/dataset/tokenize/chat_tokens.h"
+#include "common/dataset/tokenize/choose_tokenizer.h"
 #include "common/fault/fault.h"
 #include "common/tokenizer/train.h"
 #include "gmock/gmock.h"
