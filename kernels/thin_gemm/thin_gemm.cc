@@ -37,7 +37,8 @@ std::optional<ThinTiling> WithRing(ThinTiling tiling, const ThinGpu& gpu) {
 // slices are long, up to two on each.
 bool WantsMore(const ThinTiling& tiling, const ThinGpu& gpu) {
   const int64_t twice = 2 * tiling.blocks();
-  return 2 * tiling.splits <= std::min<int64_t>(kThinMostSplits, tiling.slices / kLeastStages) &&
+  return int64_t{2} * tiling.splits <=
+             std::min<int64_t>(kThinMostSplits, tiling.slices / kLeastStages) &&
          (4 * twice <= 5 * gpu.multiprocessors ||
           (tiling.longest() > kEnoughStages && twice <= 2 * gpu.multiprocessors));
 }
