@@ -5,7 +5,6 @@
 #include "common/base/status_macros.h"
 #include "kernels/block_quantize/block_quantize.h"
 #include "kernels/core/cpu.h"
-#include "kernels/core/formats.h"
 #include "kernels/formats/span.h"
 #include "kernels/gemm/blas.h"
 #include "kernels/gemm/gemm.h"
@@ -113,15 +112,7 @@ absl::Status MultiplyWidened(const Exec& exec, const GemmArgs& args) {
   return absl::OkStatus();
 }
 
-template <typename T>
-T RoundedTo(DType round, T value) {
-  return round == DType::kF32 || round == DType::kF64
-             ? value
-             : static_cast<T>(RoundToFormat(static_cast<float>(value), round));
-}
-
-// Rows that are normalised on their way, one of the products of a linear layer. Without BLAS, as
-// references and tests are all that call it.
+// y = x wT with a fused norm of x. Without BLAS, as references and tests are all that call it.
 template <typename T>
 void MultiplyNormed(const Exec& exec, const GemmArgs& args) {
   const GemmExtents e = ExtentsOf(args);
@@ -141,14 +132,17 @@ void MultiplyNormed(const Exec& exec, const GemmArgs& args) {
         const T* const b = args.b.as<T>() + n * e.ldb;
         T sum{0};
         for (int64_t k = 0; k < e.k; ++k) {
-          sum += RoundedTo(args.round_c, a[k] * weight[k]) * b[k];
+          T product = a[k] * weight[k];
+          RoundSpan(&product, 1, args.round_c);
+          sum += product * b[k];
         }
         T y = sum * rstd + (bias != nullptr ? bias[n] : T{0});
         if (args.beta != 0.0) {
           y += static_cast<T>(args.beta) * addend[row * e.ldc + n];
         }
-        args.c.as<T>()[row * e.ldc + n] = RoundedTo(args.round_c, y);
+        args.c.as<T>()[row * e.ldc + n] = y;
       }
+      RoundSpan(args.c.as<T>() + row * e.ldc, e.n, args.round_c);
     }
   });
 }

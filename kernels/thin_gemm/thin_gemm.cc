@@ -81,7 +81,7 @@ std::optional<ThinTiling> DivideAmongGroups(const ThinShape& shape,
   }
   std::optional<ThinTiling> best;
   for (const int rows : kThinGroupRows) {
-    // Boxes of gate and of up are eights of rows.
+    // Boxes of gate and of up have a multiple of 8 rows.
     if ((tile_rows != 0 && rows != tile_rows) || (shape.swiglu && rows % 16 != 0)) {
       continue;
     }

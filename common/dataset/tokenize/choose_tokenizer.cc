@@ -128,6 +128,16 @@ absl::Status TakeCompanions(const std::string& path, Env& env, ChosenTokenizer* 
   return absl::OkStatus();
 }
 
+// The eos_token of the tokenizer_config.json beside a file; empty: it names none, or is not there.
+absl::StatusOr<std::string> EndTokenBeside(const std::string& path, Env& env) {
+  const std::string config = CompanionOf(path, kTokenizerConfigName);
+  if (!env.Exists(config)) {
+    return std::string();
+  }
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(config));
+  return tokenizer::ConfigToken(text, "eos_token", config);
+}
+
 absl::Status UseJson(const std::string& path,
                      std::string_view end_token,
                      Env& env,
@@ -136,15 +146,14 @@ absl::Status UseJson(const std::string& path,
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::BpeTokenizer> parsed,
                           tokenizer::BpeTokenizer::Parse(json, path));
   HEARTH_RETURN_IF_ERROR(TakeCompanions(path, env, chosen));
-  const std::string config_path = CompanionOf(path, kTokenizerConfigName);
   std::string end(end_token);
-  const auto config = chosen->files.find(std::string(kTokenizerConfigName));
-  if (end.empty() && config != chosen->files.end()) {
-    HEARTH_ASSIGN_OR_RETURN(end, tokenizer::ConfigToken(config->second, "eos_token", config_path));
+  if (end.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(end, EndTokenBeside(path, env));
   }
   if (end.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": no eos_token in ", config_path, "; --end-token says which token ends a document"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": no eos_token in ", CompanionOf(path, kTokenizerConfigName),
+                     "; --end-token says which token ends a document"));
   }
   const int32_t eos = parsed->IdOf(end);
   if (eos < 0) {
@@ -160,14 +169,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenHuggingFaceJson(const std::string
   HEARTH_ASSIGN_OR_RETURN(const std::string json, env.ReadFile(path));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::BpeTokenizer> parsed,
                           tokenizer::BpeTokenizer::Parse(json, path));
-  int32_t eos = -1;
-  if (const std::string config = CompanionOf(path, kTokenizerConfigName); env.Exists(config)) {
-    HEARTH_ASSIGN_OR_RETURN(const std::string text, env.ReadFile(config));
-    HEARTH_ASSIGN_OR_RETURN(const std::string end,
-                            tokenizer::ConfigToken(text, "eos_token", config));
-    eos = end.empty() ? -1 : parsed->IdOf(end);
-  }
-  return NewBpeTokenizer(json, path, eos);
+  HEARTH_ASSIGN_OR_RETURN(const std::string end, EndTokenBeside(path, env));
+  return NewBpeTokenizer(json, path, end.empty() ? -1 : parsed->IdOf(end));
 }
 
 }  // namespace

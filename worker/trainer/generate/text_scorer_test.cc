@@ -258,15 +258,25 @@ TEST(TextScorer, LogProbs_HaveTheBitsOfTrainingsLosses) {
   }
 }
 
-// In BF16, with kernels that repeat their bits. The shapes reach the library's attention.
-TEST(TextScorer, LogProbsOnAGpu_HaveTheBitsOfTrainingsLosses) {
-  if (kernels::GpuCount() == 0) {
-    GTEST_SKIP() << "no GPU";
+// Skipped without a GPU.
+class TextScorerOnAGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kernels::GpuCount() == 0) {
+      GTEST_SKIP() << "no GPU";
+    }
+    auto gpu = OpenGpu("cuda:0", /*deterministic=*/true);
+    ASSERT_TRUE(gpu.ok()) << gpu.status();
+    gpu_ = *std::move(gpu);
   }
-  const auto gpu = OpenGpu("cuda:0", /*deterministic=*/true);
-  ASSERT_TRUE(gpu.ok()) << gpu.status();
+
+  std::unique_ptr<kernels::CudaContext> gpu_;
+};
+
+// In BF16, with kernels that repeat their bits. The shapes reach the library's attention.
+TEST_F(TextScorerOnAGpu, LogProbs_HaveTheBitsOfTrainingsLosses) {
   for (const std::string& family : Families()) {
-    Case c = {family + " on a GPU", TinyModel(family), "bf16", "bf16", {8, 256, false}, gpu->get()};
+    Case c = {family + " on a GPU", TinyModel(family), "bf16", "bf16", {8, 256, false}, gpu_.get()};
     c.model.set_hidden(256);
     c.model.set_head_dim(64);
     c.model.set_ffn_hidden(512);
@@ -319,15 +329,10 @@ Written WriteAndScore(Generator& generator) {
 
 // Rows that are wide enough for products to apply norms, by warps and by warpgroups, in all blocks,
 // and with gates and ups that are too wide for it.
-TEST(TextScorer, WideModelsOnAGpu_WriteNearTheirScores) {
-  if (kernels::GpuCount() == 0) {
-    GTEST_SKIP() << "no GPU";
-  }
-  const auto gpu = OpenGpu("cuda:0", /*deterministic=*/true);
-  ASSERT_TRUE(gpu.ok()) << gpu.status();
+TEST_F(TextScorerOnAGpu, WideModels_WriteNearTheirScores) {
   for (const std::string& family : Families()) {
     for (const int32_t ffn : {512, 16384}) {
-      Case c = {family, TinyModel(family), "bf16", "bf16", {8, 256, false}, gpu->get()};
+      Case c = {family, TinyModel(family), "bf16", "bf16", {8, 256, false}, gpu_.get()};
       c.model.set_hidden(1024);
       c.model.set_head_dim(64);
       c.model.set_ffn_hidden(ffn);
